@@ -1,0 +1,591 @@
+"""NanoDAPFAM: patent families -> the families they cite, in 18 Nano splits.
+
+A `datasets` loading script. It reads `datalyes/DAPFAM_patent` in its upstream form, three Parquet files, selects each
+split's queries and corpus and yields corpus, queries and qrels on the fly; candidate lists come from sidecar files
+that `python -m tools` builds.
+
+    load_dataset("./NanoDAPFAM.py", "queries", splits=["NanoDAPFAMAllTitlAbsToTitlAbs"], trust_remote_code=True)
+    NanoDAPFAM(config_name="corpus", data_dir="dapfam").download_and_prepare()      # any version of datasets
+"""
+
+import abc
+import asyncio
+import hashlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO, NamedTuple
+
+import aiohttp
+import datasets
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from datasets.iterable_dataset import ArrowExamplesIterable
+
+UPSTREAM = "hf://datasets/datalyes/DAPFAM_patent@780f4011d60297fc6e97a4119b0c516d13afea2d"
+CORPUS_FILE, QUERIES_FILE, RELATIONS_FILE = "corpus.parquet", "queries.parquet", "qrels_all.parquet"
+
+SCOPES = {"All": ("IN", "OUT"), "In": ("IN",), "Out": ("OUT",)}  # the domain_rel of the citations that count
+VIEWS = {  # the fields a text is made of, title first
+    "TitlAbs": ("title_en", "abstract_en"),
+    "TitlAbsClm": ("title_en", "abstract_en", "claims_text"),
+    "FullText": ("title_en", "abstract_en", "claims_text", "description_en"),
+}
+
+
+class Split(NamedTuple):
+    scope: str
+    query_view: str
+    corpus_view: str
+
+
+SPLITS = {
+    f"NanoDAPFAM{scope}{query_view}To{corpus_view}": Split(scope, query_view, corpus_view)
+    for scope in SCOPES
+    for query_view in ("TitlAbsClm", "TitlAbs")
+    for corpus_view in ("FullText", "TitlAbsClm", "TitlAbs")
+}
+QUERIES, DOCUMENTS = 200, 10_000  # at most so many a split
+
+STRING, IDS = datasets.Value("string"), datasets.Sequence(datasets.Value("string"))
+CANDIDATES = {"query-id": STRING, "corpus-ids": IDS}
+FEATURES = {
+    "corpus": {"_id": STRING, "text": STRING},
+    "queries": {"_id": STRING, "text": STRING},
+    "qrels": {"query-id": STRING, "corpus-id": STRING},
+    "bm25": CANDIDATES,
+    "harrier_oss_v1_270m": CANDIDATES,
+    "reranking_hybrid": CANDIDATES,
+}
+
+BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # decoded at a time, at most and on average; a text has up to 3.5 MB
+WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what str.strip takes off
+
+CITATION = """\
+@misc{ayaou2025dapfam,
+  title         = {DAPFAM: A Domain-Aware Family-level Dataset to benchmark cross domain patent retrieval},
+  author        = {Ayaou, Iliass and Cavallucci, Denis and Chibane, Hicham},
+  year          = {2025},
+  eprint        = {2506.22141},
+  archivePrefix = {arXiv}
+}
+"""
+
+
+# ---- The same in both scripts: a script is copied to a hub by itself, so neither can import this from the other. ----
+
+BUILT_BY = {"bm25": "bm25", "harrier_oss_v1_270m": "dense", "reranking_hybrid": "hybrid"}  # config -> tools command
+logger = datasets.logging.get_logger(__name__)
+READ_ERRORS = (OSError, EOFError, zlib.error, asyncio.TimeoutError, aiohttp.ClientError, pa.ArrowException)
+
+
+class UpstreamError(ValueError):
+    """Input that cannot be taken: one line that names the file, the place in it, and what is expected."""
+
+
+def is_url(location: str) -> bool:
+    return "://" in location
+
+
+def shown(location: str) -> str:
+    """A location as it may be printed: without the user and password a URL can hold."""
+    return re.sub(r"(?<=://)[^/@]*@", "", location)
+
+
+def absolute(folder: str) -> str:
+    """A folder that means the same from any current folder."""
+    return folder.rstrip("/") if is_url(folder) else os.path.abspath(os.path.expanduser(folder))
+
+
+def unreadable(location: str, error: BaseException) -> UpstreamError:
+    """The one line for a file that is missing, cut short or out of reach."""
+    if isinstance(error, FileNotFoundError):
+        return UpstreamError(f"{shown(location)}: there is no such file")
+    cause = shown(str(error)).splitlines() or [""]
+    return UpstreamError(f"{shown(location)}: cannot be read to its end: {type(error).__name__}: {cause[0]}")
+
+
+def file_state(location: str) -> str:
+    """What tells one version of a file from the next: size and time of change, or what the server says of it."""
+    fs, path = fsspec.core.url_to_fs(location)
+
+    async def head() -> dict[str, str]:
+        session = await fs.set_session()
+        async with session.head(path, allow_redirects=True, headers={"Accept-Encoding": "identity"}) as response:
+            fs._raise_not_found_for_status(response, path)
+            return {name.lower(): value for name, value in response.headers.items()}
+
+    try:
+        if "file" in fs.protocol:
+            stat = os.stat(path)
+            return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
+        known = fsspec.asyn.sync(fs.loop, head) if "http" in fs.protocol else fs.info(path)
+    except FileNotFoundError:
+        return "missing"
+    except READ_ERRORS as error:
+        raise unreadable(location, error) from error
+    marks = ("content-length", "size", "etag", "ETag", "last-modified", "last_modified", "mtime", "blob_id")
+    return " ".join(str(known[mark]) for mark in marks if known.get(mark) is not None)
+
+
+def open_stream(location: str) -> BinaryIO:
+    """A file to be read once, from its start: one request over HTTP."""
+    fs, path = fsspec.core.url_to_fs(location)
+    return fs.open(path, "rb", **({"block_size": 0} if "http" in fs.protocol else {}))
+
+
+def open_random_access(location: str) -> BinaryIO:
+    """A file to be read in places: exactly the asked ranges over HTTP, or a whole copy where a server has no ranges."""
+    fs, path = fsspec.core.url_to_fs(location)
+    file = fs.open(path, "rb", cache_type="none")
+    if "http" in fs.protocol:
+        try:
+            file.seek(1)
+            file.read(1)
+            file.seek(0)
+        except ValueError:  # fsspec's word for a server without ranges
+            file.close()
+            file = tempfile.TemporaryFile()
+            with open_stream(location) as whole:
+                shutil.copyfileobj(whole, file, 1 << 20)
+            file.seek(0)
+    return file
+
+
+def columns(names: tuple[str, ...], rows: list[tuple]) -> pa.Table:
+    """Rows as a table; numbers become float64."""
+    return pa.table(
+        [pa.array(values) for values in zip(*rows, strict=True)] if rows else [pa.array([])] * len(names), list(names)
+    )
+
+
+def digest(rows: Iterable[tuple[str, ...]]) -> str:
+    """SHA-256 over the rows' values, each preceded by its length in bytes: what a sidecar's recipe records."""
+    sha256 = hashlib.sha256()
+    for row in rows:
+        for value in row:
+            encoded = value.encode()
+            sha256.update(b"%d:" % len(encoded))
+            sha256.update(encoded)
+    return sha256.hexdigest()
+
+
+class TypedExamples(ArrowExamplesIterable):
+    """Streamed tables that say they have the features' types.
+
+    Without that word the library encodes every field of every row again, which makes streaming several times slower.
+    """
+
+    is_typed, features = True, None  # instead of the base class's properties
+
+    def __init__(self, builder: datasets.DatasetBuilder, gen_kwargs: dict):
+        super().__init__(builder._generate_tables, gen_kwargs)
+        self.features = builder.info.features
+
+
+@dataclass
+class RetrievalConfig(datasets.BuilderConfig):
+    """`data_dir`: folder or URL of the upstream files; `sidecar_dir`: folder or URL of the candidate lists."""
+
+    sidecar_dir: str | None = None
+
+
+class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBasedBuilder):
+    """What both datasets share: where files are, what the cache knows of them, and sidecars.
+
+    Rows are made as Arrow tables and written by the library's table path; its row path encodes each field of each row
+    in Python, which costs several times as much. `_generate_examples` gives the same rows one by one.
+    """
+
+    VERSION = datasets.Version("1.0.0")
+    BUILDER_CONFIG_CLASS = RetrievalConfig
+
+    @abc.abstractmethod
+    def split_names(self) -> list[str]:
+        """The splits to build, in order."""
+
+    @abc.abstractmethod
+    def upstream_files(self) -> list[str]:
+        """Names of the upstream files this config reads."""
+
+    @abc.abstractmethod
+    def read_tables(self, split: str, files: dict[str, str]) -> Iterator[pa.Table]:
+        """The split's rows; `files` gives each upstream file's location."""
+
+    @abc.abstractmethod
+    def read_queries(self, split: str, files: dict[str, str]) -> list[tuple[str, str]]:
+        """The split's queries as (id, text), in order."""
+
+    def reads_whole(self, name: str) -> bool:
+        """Whether an upstream file is read whole, so that one download to keep is better than reading it in place."""
+        return True
+
+    def upstream(self, name: str) -> str:
+        return f"{absolute(self.config.data_dir or UPSTREAM)}/{name}"
+
+    def sidecar_root(self) -> str:
+        if self.config.sidecar_dir or self.config.data_dir:
+            return absolute(self.config.sidecar_dir or self.config.data_dir)
+        beside = self.base_path or os.path.dirname(os.path.abspath(__file__))  # base_path: a loaded script's own folder
+        return f"{absolute(beside)}/sidecars/{type(self).__name__}"
+
+    def sidecar(self, split: str) -> str:
+        return f"{self.sidecar_root()}/{self.config.name}/{split}.parquet"
+
+    def read_sidecar(self, split: str, files: dict[str, str]) -> pa.Table:
+        """A split's candidate lists, checked to be of this dataset, config and split and of the queries at hand."""
+        path, dataset = self.sidecar(split), type(self).__name__
+        command = f"python -m tools {BUILT_BY[self.config.name]} {dataset}"
+        if self.config.data_dir:
+            command += f" --data-dir {shown(self.config.data_dir)}"
+        if self.config.sidecar_dir:
+            command += f" --sidecars {shown(self.config.sidecar_dir)}"
+        try:
+            with open_random_access(path) as file:
+                table = pq.read_table(file)
+            recipe = json.loads((table.schema.metadata or {})[b"recipe"])
+            made_for = [recipe[key] for key in ("dataset", "config", "split")]
+            made_of = recipe["digests"]["queries"]
+            lists = table.select(["query-id", "corpus-ids"]).cast(self.info.features.arrow_schema)
+        except FileNotFoundError:
+            raise UpstreamError(f"{shown(path)}: no candidate lists there; build them with: {command}") from None
+        except (*READ_ERRORS, ValueError, KeyError, TypeError) as error:
+            message = f"{shown(path)}: not a sidecar ({type(error).__name__}); build it again: {command} --overwrite"
+            raise UpstreamError(message) from error
+        if made_for != [dataset, self.config.name, split]:
+            raise UpstreamError(
+                f"{shown(path)}: made for {'/'.join(map(str, made_for))}, not for "
+                f"{dataset}/{self.config.name}/{split}; build it again: {command} --overwrite"
+            )
+        queries = self.read_queries(split, files)
+        if made_of != digest(queries) or lists["query-id"].to_pylist() != [query_id for query_id, _ in queries]:
+            message = f"{shown(path)}: made for other queries than {split} has; build it again: {command} --overwrite"
+            raise UpstreamError(message)
+        return lists
+
+    def expected_splits(self) -> dict[str, dict] | None:
+        """Rows and sizes of the splits by dataset_infos.json; nothing when `data_dir` names another upstream."""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dataset_infos.json")
+        if self.config.data_dir or not os.path.isfile(path):
+            return None
+        with open(path, encoding="utf-8") as file:
+            splits = json.load(file).get(f"{type(self).__name__}/{self.config.name}", {}).get("splits", {})
+        return {split: splits[split] for split in self.split_names() if split in splits} or None
+
+    def get_exported_dataset_info(self) -> datasets.DatasetInfo:
+        """Nothing: up to 3.6 the library would look for `corpus` in files that two datasets share."""
+        return datasets.DatasetInfo()
+
+    def _create_builder_config(self, *args, **kwargs):
+        """Adds the state of the files that are read to the cache key, so that a replaced one is seen.
+
+        The official upstream is fixed, by MD5 or revision, and need not be asked.
+        """
+        config, config_id = super()._create_builder_config(*args, **kwargs)
+        self.config = config
+        splits = self.split_names()
+        files = [self.upstream(name) for name in self.upstream_files()] if config.data_dir else []
+        if config.name in BUILT_BY:
+            files += [self.sidecar(split) for split in splits]
+        state = [(file, file_state(file)) for file in files]
+        if self.hash is None:  # not loaded as a script, whose hash the library has: then this file is part of the state
+            state.append((__file__, file_state(os.path.abspath(__file__))))
+        return config, f"{config_id}-{digest(state)[:16]}" if state else config_id
+
+    def _save_infos(self):
+        """Leaves a README that is there alone: `datasets-cli test --save_info` would put one dataset over the other."""
+        if not os.path.isfile(os.path.join(self.get_imported_module_dir(), "README.md")):
+            super()._save_infos()
+
+    def _prepare_split(self, split_generator, check_duplicate_keys=True, **kwargs):
+        # Ids are checked where they are read, so the row path's check of keys is not needed.
+        try:
+            super()._prepare_split(split_generator, **kwargs)
+        except datasets.exceptions.DatasetGenerationError as error:
+            if isinstance(error.__cause__, UpstreamError):
+                raise error.__cause__ from None
+            raise
+
+    def _split_generators(self, dl_manager):
+        files = {name: self.upstream(name) for name in self.upstream_files()}
+        if not self.config.data_dir:
+            files.update(dl_manager.download({name: files[name] for name in files if self.reads_whole(name)}))
+        return [
+            datasets.SplitGenerator(name=split, gen_kwargs={"split": split, "files": files})
+            for split in self.split_names()
+        ]
+
+    def _generate_tables(self, split: str, files: dict[str, str]):
+        held: list[pa.Table] = []  # a table of one row waits for the next: the library's 5.x would keep a thousand
+        for number, table in enumerate(self.read_tables(split, files)):
+            held.append(table.cast(self.info.features.arrow_schema))
+            if sum(map(len, held)) > 1:
+                yield number, pa.concat_tables(held)
+                held = []
+        yield from enumerate(held, -len(held))
+
+    def _get_examples_iterable_for_split(self, split_generator):
+        return TypedExamples(self, split_generator.gen_kwargs)
+
+    def _generate_examples(self, split: str, files: dict[str, str]):
+        rows = (row for _, table in self._generate_tables(split, files) for row in table.to_pylist())
+        yield from enumerate(rows)
+
+
+# ---- End of what is the same in both scripts. ----
+
+
+def open_parquet(location: str, names: Iterable[str]) -> pq.ParquetFile:
+    """An upstream Parquet file that has the named columns; its column chunks are read piece by piece."""
+    try:
+        parquet = pq.ParquetFile(open_random_access(location), buffer_size=1 << 20, pre_buffer=False)
+    except READ_ERRORS as error:
+        raise unreadable(location, error) from error
+    missing = [name for name in names if name not in parquet.schema_arrow.names]
+    if missing:
+        present = ", ".join(parquet.schema_arrow.names)
+        raise UpstreamError(f"{shown(location)}: no column '{missing[0]}'; it has {present}")
+    return parquet
+
+
+def strings(column: pa.Array, location: str, name: str) -> pa.Array:
+    """A column as pa.string(), whichever of Arrow's string types the file has."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_null(kind) or str(kind) in ("string", "large_string", "string_view")):
+        raise UpstreamError(f"{shown(location)}: column '{name}' holds {kind}, expected strings")
+    try:
+        column = column.cast(pa.string())
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise UpstreamError(f"{shown(location)}: column '{name}' holds text that is not UTF-8") from error
+    return column
+
+
+def batch_rows(parquet: pq.ParquetFile, group: int, names: list[str]) -> int:
+    """How many of a row group's rows have about BATCH_BYTES in the named columns."""
+    row_group = parquet.metadata.row_group(group)
+    chunks = [row_group.column(number) for number in range(row_group.num_columns)]
+    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
+    return max(1, min(BATCH_ROWS, BATCH_BYTES * row_group.num_rows // max(1, size)))
+
+
+def read_rows(
+    parquet: pq.ParquetFile, location: str, names: list[str], wanted: np.ndarray | None = None
+) -> Iterator[list[pa.Array]]:
+    """The wanted rows' columns (all rows', if not told), in order, a batch at a time.
+
+    Of a row group no more is read than up to its last wanted row, and of a batch no more is passed on at a time than
+    BATCH_BYTES, or one row.
+    """
+    at = 0
+    wanted = np.ones(parquet.metadata.num_rows, bool) if wanted is None else wanted
+    for group in range(parquet.num_row_groups):
+        end = at + parquet.metadata.row_group(group).num_rows
+        if wanted[at:end].any():
+            for batch in parquet.iter_batches(batch_rows(parquet, group, names), row_groups=[group], columns=names):
+                rows = np.flatnonzero(wanted[at : at + len(batch)])
+                columns = [strings(batch.column(name), location, name) for name in names]
+                sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in columns)
+                pieces = np.flatnonzero(np.diff(np.cumsum(sizes[rows]) // BATCH_BYTES)) + 1
+                for piece in np.split(rows, pieces):
+                    if len(piece):
+                        yield [column.take(pa.array(piece)) for column in columns]
+                at += len(batch)
+                if not wanted[at:end].any():
+                    break
+        at = end
+
+
+def join_fields(fields: list[pa.Array]) -> pa.Array:
+    """Each row's non-empty fields, joined by newlines."""
+    # Not with null_handling="skip": it leaves out the rows in which every field is null.
+    filled = [pc.fill_null(field, "") for field in fields]
+    lines = [pc.if_else(pc.equal(field, ""), "", pc.binary_join_element_wise("\n", field, "")) for field in filled]
+    return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*lines, ""), 1)
+
+
+def document_texts(title: pa.Array, body: list[pa.Array]) -> pa.Array:
+    """Title, one space, the other fields: what MTEB feeds an encoder."""
+    joined = pc.binary_join_element_wise(pc.fill_null(title, ""), join_fields(body), " ")
+    return pc.utf8_trim(joined, WHITE_SPACE)
+
+
+def read_positives(location: str, scope: str) -> dict[str, list[str]]:
+    """Query id -> the cited families that count in the scope, in relation order, each once."""
+    names = ["query_id", "relevant_id", "relevance_score", "domain_rel"]
+    parquet = open_parquet(location, names)
+    try:
+        table = parquet.read(names)
+    except READ_ERRORS as error:
+        raise unreadable(location, error) from error
+    relevance = table["relevance_score"]
+    if not (
+        pa.types.is_boolean(relevance.type)
+        or pa.types.is_integer(relevance.type)
+        or pa.types.is_floating(relevance.type)
+    ):
+        raise UpstreamError(f"{shown(location)}: column 'relevance_score' holds {relevance.type}, expected numbers")
+    relevance = relevance.cast(pa.float64()).to_pylist()
+    query_ids, document_ids, domains = (
+        strings(table[name].combine_chunks(), location, name).to_pylist()
+        for name in ("query_id", "relevant_id", "domain_rel")
+    )
+    positives: dict[str, dict[str, None]] = {}
+    for row, (query_id, document_id, score, domain) in enumerate(
+        zip(query_ids, document_ids, relevance, domains, strict=True)
+    ):
+        if score is None or not score > 0:
+            continue
+        if domain not in SCOPES["All"]:
+            raise UpstreamError(f"{shown(location)}: row {row}: domain_rel is {domain!r}, expected 'IN' or 'OUT'")
+        if query_id is None or document_id is None:
+            raise UpstreamError(f"{shown(location)}: row {row}: a positive relation without query_id or relevant_id")
+        if domain in SCOPES[scope]:
+            positives.setdefault(query_id, {})[document_id] = None
+    return {query_id: list(documents) for query_id, documents in positives.items()}
+
+
+def select_queries(location: str, view: str, eligible: set[str]) -> list[tuple[str, str]]:
+    """The first QUERIES eligible queries whose text is new, as (id, text)."""
+    names = ["query_id", *VIEWS[view]]
+    parquet = open_parquet(location, names)
+    selected: dict[str, str] = {}  # text -> id
+    seen: set[str] = set()
+    try:
+        for ids, *fields in read_rows(parquet, location, names):
+            check_ids(ids, seen, location, "query_id")
+            for query_id, text in zip(ids.to_pylist(), join_fields(fields).to_pylist(), strict=True):
+                if query_id in eligible:
+                    selected.setdefault(text, query_id)
+    except READ_ERRORS as error:
+        raise unreadable(location, error) from error
+    return [(query_id, text) for text, query_id in selected.items()][:QUERIES]
+
+
+def check_ids(ids: pa.Array, seen: set[str], location: str, name: str) -> None:
+    """Adds ids to those `seen`; raises at one that is null or was there."""
+    for query_or_document_id in ids.to_pylist():
+        if query_or_document_id is None or query_or_document_id in seen:
+            found = "a null" if query_or_document_id is None else f"a second '{query_or_document_id}'"
+            raise UpstreamError(f"{shown(location)}: row {len(seen)}: {found} in column '{name}'; ids must be unique")
+        seen.add(query_or_document_id)
+
+
+def select_corpus(
+    location: str, view: str, positives: set[str], placed: dict[str, str], fill: bool
+) -> Iterator[pa.Table]:
+    """A split's documents, in order: the positives, then, if asked to `fill`, others until there are DOCUMENTS.
+
+    `placed` takes, for every positive that exists upstream, the id of the document that holds its text. Only ids and
+    digests are kept, never a text. Limits: one decode of the view's columns up to the last positive, and one from the
+    start until the fill is done.
+    """
+    title, *body = VIEWS[view]
+    names = ["relevant_id", title, *body]
+    parquet = open_parquet(location, names)
+    holders: dict[bytes, str] = {}  # digest of a text -> the document that has it
+    try:
+        ids = strings(parquet.read(["relevant_id"])["relevant_id"].combine_chunks(), location, "relevant_id")
+        check_ids(ids, set(), location, "relevant_id")
+        is_positive = np.array([document_id in positives for document_id in ids.to_pylist()], bool)
+        for wanted in (is_positive, ~is_positive) if fill else (is_positive,):
+            for ids, titles, *bodies in read_rows(parquet, location, names, wanted):
+                texts = document_texts(titles, bodies)
+                fresh = []
+                for row, (document_id, text) in enumerate(zip(ids.to_pylist(), texts, strict=True)):
+                    if len(holders) == DOCUMENTS:
+                        break
+                    text_digest = hashlib.blake2b(text.as_buffer(), digest_size=16).digest()
+                    holder = holders.setdefault(text_digest, document_id)
+                    if holder == document_id:
+                        fresh.append(row)
+                    if document_id in positives:
+                        placed[document_id] = holder
+                yield pa.table({"_id": ids, "text": texts}).take(pa.array(fresh, pa.int64()))
+                if len(holders) == DOCUMENTS:
+                    return
+    except READ_ERRORS as error:
+        raise unreadable(location, error) from error
+
+
+def place_positives(
+    query_ids: list[str], positives: dict[str, list[str]], placed: dict[str, str]
+) -> list[tuple[str, str]]:
+    """Qrels rows (query id, document id): each positive at the document that holds its text, once a query."""
+    return [
+        (query_id, document_id)
+        for query_id in query_ids
+        for document_id in dict.fromkeys(placed[positive] for positive in positives[query_id] if positive in placed)
+    ]
+
+
+@dataclass
+class NanoDAPFAMConfig(RetrievalConfig):
+    """`splits`: names of the splits to build; all 18 if not given."""
+
+    splits: list[str] | None = None
+
+
+class NanoDAPFAM(RetrievalBuilder):
+    """Patent family -> cited families, binary. 18 splits; configs as in FEATURES."""
+
+    BUILDER_CONFIG_CLASS = NanoDAPFAMConfig
+    BUILDER_CONFIGS = [NanoDAPFAMConfig(name=name, version=RetrievalBuilder.VERSION) for name in FEATURES]
+    DEFAULT_CONFIG_NAME = "queries"
+    ALL_SPLITS = list(SPLITS)
+
+    def _info(self):
+        return datasets.DatasetInfo(
+            description="Patent families as queries and the families they cite, in 18 Nano splits.",
+            features=datasets.Features(FEATURES[self.config.name]),
+            homepage="https://huggingface.co/datasets/datalyes/DAPFAM_patent",
+            license="cc-by-nc-sa-4.0",
+            citation=CITATION,
+            splits=self.expected_splits(),
+        )
+
+    def split_names(self) -> list[str]:
+        chosen = [self.config.splits] if isinstance(self.config.splits, str) else self.config.splits or list(SPLITS)
+        unknown = [split for split in chosen if split not in SPLITS]
+        if unknown:
+            raise ValueError(f"unknown split '{unknown[0]}'; the splits are {', '.join(SPLITS)}")
+        return [split for split in SPLITS if split in chosen]
+
+    def upstream_files(self) -> list[str]:
+        files = [RELATIONS_FILE, QUERIES_FILE]
+        return [*files, CORPUS_FILE] if self.config.name in ("corpus", "qrels") else files
+
+    def reads_whole(self, name: str) -> bool:
+        return name != CORPUS_FILE or any(SPLITS[split].corpus_view == "FullText" for split in self.split_names())
+
+    def read_tables(self, split: str, files: dict[str, str]) -> Iterator[pa.Table]:
+        if self.config.name == "queries":
+            yield columns(("_id", "text"), self.read_queries(split, files))
+        elif self.config.name in BUILT_BY:
+            yield self.read_sidecar(split, files)
+        else:
+            scope, _, corpus_view = SPLITS[split]
+            positives = read_positives(files[RELATIONS_FILE], scope)
+            query_ids = [query_id for query_id, _ in self.read_queries(split, files)]
+            cited = {document_id for query_id in query_ids for document_id in positives[query_id]}
+            placed: dict[str, str] = {}
+            fill = self.config.name == "corpus"
+            documents = select_corpus(files[CORPUS_FILE], corpus_view, cited, placed, fill)
+            if fill:
+                yield from documents
+            else:
+                for _ in documents:  # read for where the positives are
+                    pass
+                yield columns(("query-id", "corpus-id"), place_positives(query_ids, positives, placed))
+
+    def read_queries(self, split: str, files: dict[str, str]) -> list[tuple[str, str]]:
+        scope, query_view, _ = SPLITS[split]
+        return select_queries(files[QUERIES_FILE], query_view, set(read_positives(files[RELATIONS_FILE], scope)))

@@ -1,0 +1,168 @@
+"""The official upstream's checks, and `datasets-cli test`, on copies of the scripts."""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import reading
+from conftest import ROOT, SCRIPTS_LOAD
+from datasets.utils.info_utils import NonMatchingSplitsSizesError
+
+POETRY, DAPFAM = "Poetry50KRetrieval", "NanoDAPFAM"
+SPLIT = "NanoDAPFAMAllTitlAbsToTitlAbs"
+BOTH = pytest.mark.parametrize("streaming", [False, True])
+
+
+def md5(path):
+    return hashlib.md5(path.read_bytes()).hexdigest()
+
+
+def write_infos(folder, rows):
+    """dataset_infos.json with row counts by key and split."""
+    infos = {
+        key: {
+            "splits": {
+                split: {"name": split, "num_bytes": 1, "num_examples": count, "dataset_name": None}
+                for split, count in splits.items()
+            }
+        }
+        for key, splits in rows.items()
+    }
+    (folder / "dataset_infos.json").write_text(json.dumps(infos))
+
+
+@pytest.fixture
+def official(copy_script, serve, sample, tmp_path):
+    """(dataset, constants) -> a folder with a script whose official upstream is the sample behind a loopback server."""
+
+    def make(dataset, **constants):
+        upstream = sample / ("poetry" if dataset == POETRY else "dapfam")
+        return copy_script(dataset, tmp_path / "official", UPSTREAM=serve(upstream).url, **constants)
+
+    return make
+
+
+@pytest.mark.parametrize(("dataset", "config"), [(POETRY, "qrels_max"), (DAPFAM, "queries")])
+def test_a_build_that_is_not_the_published_one_is_refused(load, official, sample, dataset, config):
+    constants = {"CORPUS_MD5": md5(sample / "poetry" / reading.CORPUS_GZ)} if dataset == POETRY else {}
+    folder = official(dataset, **constants)
+    shutil.copy(ROOT / "dataset_infos.json", folder)
+    with pytest.raises(NonMatchingSplitsSizesError):
+        load(dataset, config, folder=folder)
+
+
+@pytest.mark.parametrize(("dataset", "config"), [(POETRY, "qrels_max"), (DAPFAM, "queries")])
+def test_with_data_dir_nothing_is_expected(load, copy_script, sample, tmp_path, dataset, config):
+    folder = copy_script(dataset, tmp_path)
+    write_infos(folder, {f"{dataset}/{config}": {"test": 5, SPLIT: 7}, config: {"test": 5, SPLIT: 7}})
+    upstream = sample / ("poetry" if dataset == POETRY else "dapfam")
+    found = load(dataset, config, upstream, folder=folder)
+    assert reading.first_difference(found, reading.expected(dataset, config, upstream)) is None
+
+
+def test_the_real_expectations_do_not_apply_with_data_dir(open_splits, sample):
+    for dataset, folder in ((POETRY, "poetry"), (DAPFAM, "dapfam")):
+        splits = open_splits(dataset, "queries", sample / folder)
+        assert {name: len(rows) for name, rows in splits.items()} == {
+            name: len(rows) for name, rows in reading.expected(dataset, "queries", sample / folder).items()
+        }
+
+
+@pytest.mark.parametrize(("dataset", "config"), [(POETRY, "queries"), (DAPFAM, "queries"), (DAPFAM, "qrels")])
+def test_a_build_with_the_expected_rows_passes(load, official, sample, dataset, config):
+    folder = official(dataset)
+    right = reading.expected(dataset, config, sample / ("poetry" if dataset == POETRY else "dapfam"))
+    write_infos(folder, {f"{dataset}/{config}": {split: len(rows) for split, rows in right.items()}})
+    assert reading.first_difference(load(dataset, config, folder=folder), right) is None
+
+
+@pytest.mark.parametrize("wrong", [None, SPLIT, reading.SPLITS[0]])
+def test_only_the_chosen_splits_are_expected(load, official, sample, wrong):
+    folder = official(DAPFAM)
+    counts = {split: len(rows) for split, rows in reading.expected(DAPFAM, "queries", sample / "dapfam").items()}
+    write_infos(folder, {f"{DAPFAM}/queries": counts | ({wrong: 1} if wrong else {})})
+    if wrong == SPLIT:
+        with pytest.raises(NonMatchingSplitsSizesError):
+            load(DAPFAM, "queries", folder=folder, splits=[SPLIT])
+    else:
+        assert len(load(DAPFAM, "queries", folder=folder, splits=[SPLIT])[SPLIT]) == counts[SPLIT]
+
+
+def test_what_is_expected_of_the_other_dataset_does_not_apply(load, official):
+    for dataset, other in ((POETRY, DAPFAM), (DAPFAM, POETRY)):
+        folder = official(dataset)
+        write_infos(folder, {f"{other}/queries": {"test": 5, SPLIT: 7}, "queries": {"test": 5, SPLIT: 7}})
+        assert load(dataset, "queries", folder=folder)
+
+
+@BOTH
+@pytest.mark.parametrize("config", ["corpus", "qrels_max"])
+def test_a_corpus_with_another_md5_than_the_published_is_refused(load, official, sample, config, streaming):
+    folder = official(POETRY)
+    with pytest.raises(ValueError, match="MD5") as caught:
+        load(POETRY, config, folder=folder, streaming=streaming)
+    message = str(caught.value)
+    known = [md5(sample / "poetry" / reading.CORPUS_GZ), "be61efeff6ae2b1ffb86519aeeabf427"]
+    assert [word for word in [*known, "force_redownload", "data_dir"] if word not in message] == []
+    assert "\n" not in message
+
+
+def test_a_streamed_corpus_is_checked_at_its_end(open_splits, official, sample):
+    pages = iter(open_splits(POETRY, "corpus", folder=official(POETRY), streaming=True)["test"])
+    right = reading.poetry(sample / "poetry")["corpus"]
+    assert [next(pages) for _ in right] == right
+    with pytest.raises(ValueError, match="MD5"):
+        next(pages)
+
+
+@BOTH
+@pytest.mark.parametrize("config", ["corpus", "queries", "qrels_max", "qrels_min"])
+def test_a_corpus_with_the_published_md5_passes(load, official, sample, config, streaming):
+    folder = official(POETRY, CORPUS_MD5=md5(sample / "poetry" / reading.CORPUS_GZ))
+    found = load(POETRY, config, folder=folder, streaming=streaming)
+    assert reading.first_difference(found, reading.expected(POETRY, config, sample / "poetry")) is None
+
+
+def test_after_a_damaged_download_a_forced_one_passes(load, copy_script, serve, sample, tmp_path):
+    upstream = shutil.copytree(sample / "poetry", tmp_path / "upstream")
+    good = (upstream / reading.CORPUS_GZ).read_bytes()
+    constants = {"UPSTREAM": serve(upstream).url, "CORPUS_MD5": md5(upstream / reading.CORPUS_GZ)}
+    folder = copy_script(POETRY, tmp_path / "official", **constants)
+    (upstream / reading.CORPUS_GZ).write_bytes(good[:-20])
+    with pytest.raises(ValueError, match=r"MD5.*download_mode='force_redownload'"):
+        load(POETRY, "corpus", folder=folder)
+    (upstream / reading.CORPUS_GZ).write_bytes(good)
+    found = load(POETRY, "corpus", folder=folder, download_mode="force_redownload")
+    assert reading.first_difference(found, reading.expected(POETRY, "corpus", upstream)) is None
+
+
+@pytest.mark.skipif(not SCRIPTS_LOAD, reason="datasets-cli tests scripts before version 4 only")
+@pytest.mark.parametrize("save_info", [[], ["--save_info"]])
+@pytest.mark.parametrize("dataset", [POETRY, DAPFAM])
+def test_datasets_cli_passes_and_leaves_readme_and_infos_as_they_are(sample, tmp_path, dataset, save_info):
+    repository, data = tmp_path / "repository", tmp_path / "data"
+    repository.mkdir()
+    for name in (f"{POETRY}.py", f"{DAPFAM}.py", "dataset_infos.json"):
+        shutil.copy(ROOT / name, repository)
+    (repository / "README.md").write_text("---\nlicense: other\n---\n# Two datasets\n\nWords.\n")
+    shutil.copytree(sample / ("poetry" if dataset == POETRY else "dapfam"), data)
+    for split in reading.SPLITS if dataset == DAPFAM else ["test"]:
+        upstream = reading.dapfam(data, split) if dataset == DAPFAM else reading.poetry(data)
+        lists = reading.candidate_lists(upstream["queries"], upstream["corpus"])
+        for config in reading.CANDIDATES:
+            reading.write_sidecar(data, dataset, config, split, upstream["queries"], lists)
+    before = {path.name: path.read_bytes() for path in repository.iterdir()}
+
+    command = [Path(sys.executable).parent / "datasets-cli", "test", f"./{dataset}.py", "--all_configs", *save_info]
+    command += ["--trust_remote_code", "--data_dir", data, "--cache_dir", tmp_path / "cache"]
+    environment = {**os.environ, "HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
+    run = subprocess.run(command, cwd=repository, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-3000:]
+    configs = 7 if dataset == POETRY else 6
+    assert f"({configs}/{configs})" in run.stdout
+    assert {path.name: path.read_bytes() for path in repository.iterdir()} == before

@@ -1,0 +1,131 @@
+"""The builders' rows as the tools need them: one `Collection` a split, read from the library's cache."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import datasets
+import pyarrow as pa
+
+import NanoDAPFAM
+import Poetry50KRetrieval
+from Poetry50KRetrieval import digest
+from tools.errors import InputError
+
+BUILDERS = {
+    "Poetry50KRetrieval": Poetry50KRetrieval.Poetry50KRetrieval,
+    "NanoDAPFAM": NanoDAPFAM.NanoDAPFAM,
+}
+QRELS_CONFIGS = {"Poetry50KRetrieval": ("qrels_max", "qrels_min"), "NanoDAPFAM": ("qrels",)}
+UPSTREAM_ERRORS = (Poetry50KRetrieval.UpstreamError, NanoDAPFAM.UpstreamError)
+
+
+def is_input_error(error: Exception) -> bool:
+    """Whether the error's one line is meant for the user as it is."""
+    return isinstance(error, (InputError, *UPSTREAM_ERRORS))
+
+
+@dataclass(frozen=True)
+class Collection:
+    """One split of a dataset: its corpus, queries and qrels, as the builders yield them."""
+
+    dataset: str
+    split: str
+    data_dir: str | None = None
+    sidecar_dir: str | None = None
+
+    def __reduce__(self):
+        # By its names alone: what has been read stays behind, and another process reads for itself.
+        return Collection, (self.dataset, self.split, self.data_dir, self.sidecar_dir)
+
+    def builder(self, config: str) -> datasets.DatasetBuilder:
+        chosen = {"splits": [self.split]} if self.dataset == "NanoDAPFAM" else {}
+        return BUILDERS[self.dataset](
+            config_name=config, data_dir=self.data_dir, sidecar_dir=self.sidecar_dir, **chosen
+        )
+
+    def table(self, config: str) -> pa.Table:
+        """A config's rows, memory-mapped from the library's cache; built there first if need be."""
+        builder = self.builder(config)
+        builder.download_and_prepare()
+        return builder.as_dataset(self.split).data.table
+
+    @cached_property
+    def corpus(self) -> pa.Table:
+        """Columns id and text, in corpus order."""
+        return self.table("corpus").select([0, 1]).rename_columns(["id", "text"])
+
+    @cached_property
+    def queries(self) -> pa.Table:
+        """Columns id and text, in query order."""
+        return self.table("queries").rename_columns(["id", "text"])
+
+    def qrels(self, config: str | None = None) -> dict[str, dict[str, int]]:
+        """Query id -> document id -> grade; without a config, the dataset's first qrels."""
+        table = self.table(config or QRELS_CONFIGS[self.dataset][0])
+        grades = table["score"].to_pylist() if "score" in table.column_names else [1] * len(table)
+        qrels: dict[str, dict[str, int]] = {}
+        for query_id, document_id, grade in zip(
+            table["query-id"].to_pylist(), table["corpus-id"].to_pylist(), grades, strict=True
+        ):
+            qrels.setdefault(query_id, {})[document_id] = int(grade)
+        return qrels
+
+    def positives(self) -> dict[str, list[str]]:
+        """Query id -> ids of the documents with a grade above 0, in qrels order (poetry: by qrels_max)."""
+        return {
+            query_id: [document_id for document_id, grade in grades.items() if grade > 0]
+            for query_id, grades in self.qrels().items()
+        }
+
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the corpus and of the queries (ids and texts), and of every qrels config's rows."""
+        judged = (
+            (config, query_id, document_id, str(grade))
+            for config in QRELS_CONFIGS[self.dataset]
+            for query_id, grades in self.qrels(config).items()
+            for document_id, grade in grades.items()
+        )
+        return {"corpus": digest(rows(self.corpus)), "queries": digest(rows(self.queries)), "qrels": digest(judged)}
+
+    def sidecar_path(self, config: str) -> str:
+        """Where the split's candidate lists of a config are, or go."""
+        return f"{self.builder('queries').sidecar_root()}/{config}/{self.split}.parquet"
+
+
+def rows(table: pa.Table) -> Iterator[tuple[str, ...]]:
+    """A table of strings, row by row, without holding more than a batch in memory."""
+    for batch in table.to_batches(max_chunksize=256):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def add_collection_arguments(parser: argparse.ArgumentParser) -> None:
+    """DATASET, --data-dir, --sidecars and --splits: what every command on collections takes."""
+    parser.add_argument("dataset", choices=BUILDERS, metavar="DATASET", help=" or ".join(BUILDERS))
+    parser.add_argument("--data-dir", metavar="DIR", help="folder or URL of the upstream files; default: the official")
+    parser.add_argument("--sidecars", metavar="DIR", help="folder of the candidate lists; default: the data folder")
+    parser.add_argument("--splits", nargs="+", metavar="SPLIT", help="only these splits; default: all")
+
+
+def disable_progress_off_terminal() -> None:
+    """The library's progress bars are for a person at a terminal."""
+    if not sys.stderr.isatty():
+        datasets.disable_progress_bars()
+
+
+def open_collections(arguments: argparse.Namespace) -> list[Collection]:
+    """The collections the arguments name, in the dataset's order of splits."""
+    disable_progress_off_terminal()
+    splits = BUILDERS[arguments.dataset].ALL_SPLITS
+    chosen = arguments.splits or splits
+    for split in chosen:
+        if split not in splits:
+            raise InputError(f"unknown split '{split}'; {arguments.dataset} has {', '.join(splits)}")
+    return [
+        Collection(arguments.dataset, split, arguments.data_dir, arguments.sidecars)
+        for split in splits
+        if split in chosen
+    ]
