@@ -1,7 +1,7 @@
 # Two environments, one for each end of what is supported: .venv3 loads the scripts, .venv5 the same builders as classes.
 PYTHON ?= python3
 
-.PHONY: demo test lint clean
+.PHONY: demo test lint bench clean
 
 demo: .venv3/ready
 	.venv3/bin/python -m tools.demo .demo
@@ -13,6 +13,10 @@ test: .venv3/ready .venv5/ready lint
 lint: .venv5/ready
 	.venv5/bin/ruff check .
 	.venv5/bin/ruff format --check .
+
+bench: .venv3/ready .venv5/ready
+	.venv3/bin/python -m tools.bench
+	.venv5/bin/python -m tools.bench
 
 clean:
 	rm -rf .venv3 .venv5 .demo .pytest_cache .ruff_cache *.egg-info build

@@ -1,7 +1,9 @@
 """`make demo`: the main job on the embedded sample, offline, and what came of it as a table."""
 
+import io
 import os
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 WORK = Path(sys.argv[1] if len(sys.argv) > 1 else ".demo").resolve()
@@ -9,9 +11,14 @@ os.environ.update(HF_HOME=str(WORK / "cache"), HF_HUB_OFFLINE="1", HF_DATASETS_O
 
 import datasets  # noqa: E402
 
+from tools.__main__ import main as run_command  # noqa: E402
 from tools.collection import BUILDERS  # noqa: E402
 from tools.sample import write_sample  # noqa: E402
 
+CANDIDATE_SPLITS = {
+    "Poetry50KRetrieval": [],
+    "NanoDAPFAM": ["--splits", *(f"NanoDAPFAM{scope}TitlAbsToTitlAbs" for scope in ("All", "In", "Out"))],
+}
 ROOT = Path(__file__).resolve().parents[1]
 DATA = {"Poetry50KRetrieval": WORK / "poetry", "NanoDAPFAM": WORK / "dapfam"}
 BASE_CONFIGS = {
@@ -53,11 +60,32 @@ def print_loading() -> None:
                 print(f"{'':30} {f'and {len(others)} more splits':33} {rows:5}")
 
 
+def build_and_measure() -> None:
+    """Runs the commands that build candidate lists and measure them, each as a user would type it."""
+    for dataset, data_dir in DATA.items():
+        place = [dataset, "--data-dir", str(data_dir), *CANDIDATE_SPLITS[dataset]]
+        for command in (
+            ["bm25", *place],
+            ["dense", *place, "--model", "lsa"],
+            ["hybrid", *place, "--sources", "bm25", "lsa"],
+            ["evaluate", *place],
+        ):
+            print(f"\n$ python -m tools {' '.join(command).replace(str(WORK), WORK.name)}", flush=True)
+            shown = sys.stdout if command[0] == "evaluate" else io.StringIO()
+            with redirect_stdout(shown):
+                code = run_command(command)
+            if code:
+                sys.exit(code)
+            if command[0] != "evaluate":
+                print(f"{len(shown.getvalue().splitlines())} split(s) done")
+
+
 def main() -> None:
     datasets.disable_progress_bars()
     print(f"The embedded sample, written to {WORK}, loaded with datasets {datasets.__version__}:\n")
     write_sample(WORK)
     print_loading()
+    build_and_measure()
     print(
         "\nThe same from the official upstream (439 MiB for poetry, about 3 GB of text for DAPFAM): leave data_dir out,"
         '\n  load_dataset("./Poetry50KRetrieval.py", "corpus", split="test", trust_remote_code=True)'
