@@ -11,11 +11,13 @@ that `python -m tools` builds.
 import abc
 import asyncio
 import hashlib
+import io
 import json
 import os
 import re
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -83,6 +85,9 @@ CITATION = """\
 # ---- The same in both scripts: a script is copied to a hub by itself, so neither can import this from the other. ----
 
 BUILT_BY = {"bm25": "bm25", "harrier_oss_v1_270m": "dense", "reranking_hybrid": "hybrid"}  # config -> tools command
+RETRIES, STALL = 5, 60.0  # times a server is asked again without progress; seconds it may keep silent
+PASSING_STATUSES = (408, 429, 500, 502, 503, 504)
+
 logger = datasets.logging.get_logger(__name__)
 READ_ERRORS = (OSError, EOFError, zlib.error, asyncio.TimeoutError, aiohttp.ClientError, pa.ArrowException)
 
@@ -109,6 +114,8 @@ def unreadable(location: str, error: BaseException) -> UpstreamError:
     """The one line for a file that is missing, cut short or out of reach."""
     if isinstance(error, FileNotFoundError):
         return UpstreamError(f"{shown(location)}: there is no such file")
+    if isinstance(error, aiohttp.ClientResponseError):
+        return UpstreamError(f"{shown(location)}: the server answers {error.status} {error.message}")
     cause = shown(str(error)).splitlines() or [""]
     return UpstreamError(f"{shown(location)}: cannot be read to its end: {type(error).__name__}: {cause[0]}")
 
@@ -116,48 +123,185 @@ def unreadable(location: str, error: BaseException) -> UpstreamError:
 def file_state(location: str) -> str:
     """What tells one version of a file from the next: size and time of change, or what the server says of it."""
     fs, path = fsspec.core.url_to_fs(location)
-
-    async def head() -> dict[str, str]:
-        session = await fs.set_session()
-        async with session.head(path, allow_redirects=True, headers={"Accept-Encoding": "identity"}) as response:
-            fs._raise_not_found_for_status(response, path)
-            return {name.lower(): value for name, value in response.headers.items()}
-
     try:
         if "file" in fs.protocol:
             stat = os.stat(path)
             return f"{stat.st_size} {stat.st_mtime_ns} {stat.st_ino}"
-        known = fsspec.asyn.sync(fs.loop, head) if "http" in fs.protocol else fs.info(path)
+        if "http" in fs.protocol:
+            return HttpStream(fs, path).ask_state()
+        known = fs.info(path)
     except FileNotFoundError:
         return "missing"
     except READ_ERRORS as error:
         raise unreadable(location, error) from error
-    marks = ("content-length", "size", "etag", "ETag", "last-modified", "last_modified", "mtime", "blob_id")
-    return " ".join(str(known[mark]) for mark in marks if known.get(mark) is not None)
+    return " ".join(str(known[mark]) for mark in ("size", "ETag", "mtime", "last_modified", "blob_id") if mark in known)
+
+
+class HttpStream(io.RawIOBase):
+    """Bytes `start` to `end` of a file on an HTTP server, read once.
+
+    What a cut, stalled or busy server did not deliver is asked for again from where it stopped, up to RETRIES times
+    without progress. The first answer fixes the file's size and ETag, so that two states of it never mix.
+    """
+
+    def __init__(self, fs, path: str, start: int = 0, end: int | None = None, mark: tuple | None = None):
+        self.fs, self.path, self.position, self.end, self.mark = fs, path, start, end, mark
+        self.response, self.ranged, self.failures = None, False, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer) -> int:
+        return self.persist(lambda: self.deliver(buffer))
+
+    def ask_state(self) -> str:
+        """Size, ETag and time of change by the server's word."""
+
+        def head() -> str:
+            response = self.request("HEAD", {"Accept-Encoding": "identity"})
+            response.close()
+            marks = ("Content-Length", "ETag", "Last-Modified")
+            return " ".join(response.headers[mark] for mark in marks if mark in response.headers)
+
+        return self.persist(head)
+
+    def persist(self, work):
+        """What `work` returns, tried again after errors that pass."""
+        while True:
+            try:
+                return work()
+            except aiohttp.ClientConnectorError:
+                if not self.position or self.failures == RETRIES:
+                    raise  # nobody there, or not any more
+                self.wait_to_retry("no connection")
+            except aiohttp.ClientResponseError as error:
+                if error.status not in PASSING_STATUSES or self.failures == RETRIES:
+                    raise
+                self.wait_to_retry(f"status {error.status}", (error.headers or {}).get("Retry-After", ""))
+            except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError) as error:
+                if self.failures == RETRIES:
+                    raise
+                self.wait_to_retry(type(error).__name__)
+
+    def wait_to_retry(self, cause: str, retry_after: str = "") -> None:
+        self.close_response()
+        self.failures += 1
+        wait = min(STALL, float(retry_after) if retry_after.isdigit() else 0.25 * 2**self.failures)
+        logger.warning(f"{shown(self.path)}: {cause} at byte {self.position}; trying again in {wait:g} s")
+        time.sleep(wait)
+
+    def deliver(self, buffer) -> int:
+        if self.response is None:
+            self.open()
+        wanted = len(buffer) if self.end is None else min(len(buffer), self.end - self.position)
+        chunk = fsspec.asyn.sync(self.fs.loop, self.response.content.read, wanted) if wanted else b""
+        if not chunk and wanted and self.position < (self.mark[0] or 0):
+            raise aiohttp.ClientPayloadError(f"the answer ended at byte {self.position} of {self.mark[0]}")
+        buffer[: len(chunk)] = chunk
+        self.position += len(chunk)
+        self.failures = 0 if chunk else self.failures
+        return len(chunk)
+
+    def request(self, method: str, headers: dict[str, str]) -> aiohttp.ClientResponse:
+        async def ask():
+            session = await self.fs.set_session()
+            options = {**self.fs.kwargs, "headers": {**self.fs.kwargs.get("headers", {}), **headers}}
+            patience = aiohttp.ClientTimeout(total=None, sock_connect=STALL, sock_read=STALL)
+            url = self.fs.encode_url(self.path)
+            # The file's own bytes: a server may call a .gz file's content an encoding, which must not be undone.
+            return await session.request(
+                method, url, allow_redirects=True, auto_decompress=False, timeout=patience, **options
+            )
+
+        response = fsspec.asyn.sync(self.fs.loop, ask)
+        if response.status >= 400:
+            response.close()
+            if response.status in (404, 410):
+                raise FileNotFoundError(self.path)
+            response.raise_for_status()
+        return response
+
+    def open(self) -> None:
+        last = "" if self.end is None else str(self.end - 1)
+        ask = {"Range": f"bytes={self.position}-{last}"} if self.position or last else {}
+        self.response = self.request("GET", {"Accept-Encoding": "identity", **ask})
+        of_range = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", self.response.headers.get("Content-Range", ""))
+        self.ranged = self.response.status == 206 and of_range is not None
+        if self.ranged and int(of_range[1]) != self.position:
+            raise UpstreamError(f"{shown(self.path)}: asked for byte {self.position}, the server sent {of_range[1]}")
+        size = of_range[2] if self.ranged else self.response.headers.get("Content-Length")
+        mark = (None if size is None else int(size), self.response.headers.get("ETag"))
+        self.mark = self.mark or mark
+        if self.mark != mark:
+            raise UpstreamError(f"{shown(self.path)}: changed on the server while it was read; load again")
+        skip = 0 if self.ranged else self.position
+        while skip:  # without ranges, from the start again
+            skip -= len(fsspec.asyn.sync(self.fs.loop, self.response.content.readexactly, min(skip, 1 << 20)))
+
+    def close_response(self) -> None:
+        if self.response is not None:
+            self.response.close()
+            self.response = None
+
+    def close(self) -> None:
+        self.close_response()
+        super().close()
+
+
+class HttpFile(io.RawIOBase):
+    """A file on an HTTP server, read in places: exactly the asked ranges, or of a whole copy if it has no ranges."""
+
+    def __init__(self, fs, path: str):
+        self.fs, self.path, self.position, self.copy = fs, path, 0, None
+        first = HttpStream(fs, path, 0, 1)
+        start = first.read(1)
+        if first.ranged:
+            self.size, self.mark = first.mark[0], first.mark
+        else:
+            first.end, self.copy = None, tempfile.TemporaryFile()
+            self.copy.write(start)
+            shutil.copyfileobj(first, self.copy, 1 << 20)
+            self.size = self.copy.tell()
+        first.close()
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.position = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.size}[whence]
+        return self.position
+
+    def readinto(self, buffer) -> int:
+        end = min(self.position + len(buffer), self.size)
+        if end <= self.position:
+            return 0
+        if self.copy:
+            self.copy.seek(self.position)
+            found = self.copy.read(end - self.position)
+        else:
+            with HttpStream(self.fs, self.path, self.position, end, self.mark) as stream:
+                found = stream.readall()
+        buffer[: len(found)] = found
+        self.position += len(found)
+        return len(found)
 
 
 def open_stream(location: str) -> BinaryIO:
-    """A file to be read once, from its start: one request over HTTP."""
+    """A file to be read once, from its start."""
     fs, path = fsspec.core.url_to_fs(location)
-    return fs.open(path, "rb", **({"block_size": 0} if "http" in fs.protocol else {}))
+    return io.BufferedReader(HttpStream(fs, path), 1 << 20) if "http" in fs.protocol else fs.open(path, "rb")
 
 
 def open_random_access(location: str) -> BinaryIO:
-    """A file to be read in places: exactly the asked ranges over HTTP, or a whole copy where a server has no ranges."""
+    """A file to be read in places."""
     fs, path = fsspec.core.url_to_fs(location)
-    file = fs.open(path, "rb", cache_type="none")
-    if "http" in fs.protocol:
-        try:
-            file.seek(1)
-            file.read(1)
-            file.seek(0)
-        except ValueError:  # fsspec's word for a server without ranges
-            file.close()
-            file = tempfile.TemporaryFile()
-            with open_stream(location) as whole:
-                shutil.copyfileobj(whole, file, 1 << 20)
-            file.seek(0)
-    return file
+    return HttpFile(fs, path) if "http" in fs.protocol else fs.open(path, "rb", cache_type="none")
 
 
 def columns(names: tuple[str, ...], rows: list[tuple]) -> pa.Table:

@@ -14,6 +14,8 @@ POETRY, DAPFAM = "Poetry50KRetrieval", "NanoDAPFAM"
 CONFIGS = {POETRY: ["corpus", "queries", "qrels_max", "qrels_min"], DAPFAM: ["corpus", "queries", "qrels"]}
 FOLDERS = {POETRY: "poetry", DAPFAM: "dapfam"}
 SOME = ["NanoDAPFAMAllTitlAbsClmToFullText", "NanoDAPFAMOutTitlAbsToTitlAbs"]
+# Makes a copy another script: the library knows a script by its content, not by its folder.
+ALONE = "http://127.0.0.1:9/alone"
 BASE_CONFIGS = [(dataset, config) for dataset in CONFIGS for config in CONFIGS[dataset]]
 CANDIDATES = [(dataset, config) for dataset in CONFIGS for config in reading.CANDIDATES]
 
@@ -115,7 +117,7 @@ def test_unknown_split_is_an_error_that_lists_the_known_ones(load, sample, strea
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(("dataset", "config"), [(POETRY, "qrels_max"), (DAPFAM, "queries"), (DAPFAM, "corpus")])
 def test_a_script_works_alone_in_a_folder(load, copy_script, sample, tmp_path, dataset, config, streaming):
-    alone = copy_script(dataset, tmp_path / "alone")
+    alone = copy_script(dataset, tmp_path / "alone", UPSTREAM=ALONE)
     folder = sample / FOLDERS[dataset]
     found = load(dataset, config, folder, folder=alone, streaming=streaming, **options(dataset))
     assert reading.first_difference(found, reading.expected(dataset, config, folder, SOME)) is None
@@ -125,7 +127,7 @@ def test_a_script_works_alone_in_a_folder(load, copy_script, sample, tmp_path, d
 @pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("dataset", CONFIGS)
 def test_inspection_functions_need_no_upstream(copy_script, tmp_path, dataset, alone):
-    script = str((copy_script(dataset, tmp_path) if alone else ROOT) / f"{dataset}.py")
+    script = str((copy_script(dataset, tmp_path, UPSTREAM=ALONE) if alone else ROOT) / f"{dataset}.py")
     configs = datasets.get_dataset_config_names(script, trust_remote_code=True)
     assert configs == [*CONFIGS[dataset], *reading.CANDIDATES]
     default = datasets.get_dataset_default_config_name(script, trust_remote_code=True)

@@ -38,7 +38,11 @@ def write_infos(folder, rows):
 
 @pytest.fixture
 def official(copy_script, serve, sample, tmp_path):
-    """(dataset, constants) -> a folder with a script whose official upstream is the sample behind a loopback server."""
+    """(dataset, constants) -> a folder with a script whose official upstream is the sample, on loopback.
+
+    The server's port makes each copy another script. The library needs that: it keeps the dataset_infos.json that it
+    saw with a script, and does not look at it again until the script changes.
+    """
 
     def make(dataset, **constants):
         upstream = sample / ("poetry" if dataset == POETRY else "dapfam")
@@ -57,8 +61,8 @@ def test_a_build_that_is_not_the_published_one_is_refused(load, official, sample
 
 
 @pytest.mark.parametrize(("dataset", "config"), [(POETRY, "qrels_max"), (DAPFAM, "queries")])
-def test_with_data_dir_nothing_is_expected(load, copy_script, sample, tmp_path, dataset, config):
-    folder = copy_script(dataset, tmp_path)
+def test_with_data_dir_nothing_is_expected(load, official, sample, dataset, config):
+    folder = official(dataset)
     write_infos(folder, {f"{dataset}/{config}": {"test": 5, SPLIT: 7}, config: {"test": 5, SPLIT: 7}})
     upstream = sample / ("poetry" if dataset == POETRY else "dapfam")
     found = load(dataset, config, upstream, folder=folder)
