@@ -9,7 +9,15 @@ from tools.errors import InputError
 
 COMMANDS = {  # command -> what it does; its module has the same name
     "sample": "write the embedded sample: a small upstream of each dataset",
+    "simulate": "write upstreams of the published size and shape, of synthetic text",
     "judged": "store which judged pages the corpus has, so that loading qrels need not read it",
+    "bm25": "build BM25 candidate lists",
+    "dense": "build dense candidate lists with a sentence-transformers model, or with lsa",
+    "hybrid": "fuse candidate lists by reciprocal rank",
+    "evaluate": "measure candidate lists or a TREC run",
+    "export": "write a dataset in BEIR's layout, or as TREC topics, qrels and runs",
+    "verify": "check a build against its rules, the published figures, or another copy",
+    "infos": "rewrite a dataset's part of dataset_infos.json from a build",
 }
 
 
