@@ -295,7 +295,9 @@ class HttpFile(io.RawIOBase):
 def open_stream(location: str) -> BinaryIO:
     """A file to be read once, from its start."""
     fs, path = fsspec.core.url_to_fs(location)
-    return io.BufferedReader(HttpStream(fs, path), 1 << 20) if "http" in fs.protocol else fs.open(path, "rb")
+    if "http" in fs.protocol:
+        return io.BufferedReader(HttpStream(fs, path), 1 << 20)
+    return open(path, "rb") if "file" in fs.protocol else fs.open(path, "rb")
 
 
 def open_random_access(location: str) -> BinaryIO:
@@ -417,8 +419,11 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
 
     def expected_splits(self) -> dict[str, dict] | None:
         """Rows and sizes of the splits by dataset_infos.json; nothing when `data_dir` names another upstream."""
-        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "dataset_infos.json")
-        if self.config.data_dir or not os.path.isfile(path):
+        # The script's own folder first: the library copies the file beside a loaded script only when that is new.
+        folders = [self.base_path or "", os.path.dirname(os.path.abspath(__file__))]
+        paths = [os.path.join(folder, "dataset_infos.json") for folder in folders if folder and not is_url(folder)]
+        path = next(filter(os.path.isfile, paths), None)
+        if self.config.data_dir or path is None:
             return None
         with open(path, encoding="utf-8") as file:
             splits = json.load(file).get(f"{type(self).__name__}/{self.config.name}", {}).get("splits", {})
