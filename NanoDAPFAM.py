@@ -102,7 +102,7 @@ def is_url(location: str) -> bool:
 
 def shown(location: str) -> str:
     """A location as it may be printed: without the user and password a URL can hold."""
-    return re.sub(r"(?<=://)[^/@]*@", "", location)
+    return re.sub(r"(?<=://)[^/?#]*@", "", location)
 
 
 def absolute(folder: str) -> str:
@@ -115,7 +115,7 @@ def unreadable(location: str, error: BaseException) -> UpstreamError:
     if isinstance(error, FileNotFoundError):
         return UpstreamError(f"{shown(location)}: there is no such file")
     if isinstance(error, aiohttp.ClientResponseError):
-        return UpstreamError(f"{shown(location)}: the server answers {error.status} {error.message}")
+        return UpstreamError(f"{shown(location)}: the server answers {error.status} {' '.join(error.message.split())}")
     cause = shown(str(error)).splitlines() or [""]
     return UpstreamError(f"{shown(location)}: cannot be read to its end: {type(error).__name__}: {cause[0]}")
 
@@ -141,7 +141,7 @@ class HttpStream(io.RawIOBase):
     """Bytes `start` to `end` of a file on an HTTP server, read once.
 
     What a cut, stalled or busy server did not deliver is asked for again from where it stopped, up to RETRIES times
-    without progress. The first answer fixes the file's size and ETag, so that two states of it never mix.
+    without progress. The first answer fixes the file's size and version, so that two states of it never mix.
     """
 
     def __init__(self, fs, path: str, start: int = 0, end: int | None = None, mark: tuple | None = None):
@@ -176,7 +176,7 @@ class HttpStream(io.RawIOBase):
                 self.wait_to_retry("no connection")
             except aiohttp.ClientResponseError as error:
                 if error.status not in PASSING_STATUSES or self.failures == RETRIES:
-                    raise
+                    raise unreadable(self.path, error) from None  # its text has the whole URL
                 self.wait_to_retry(f"status {error.status}", (error.headers or {}).get("Retry-After", ""))
             except (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, asyncio.TimeoutError) as error:
                 if self.failures == RETRIES:
@@ -186,7 +186,7 @@ class HttpStream(io.RawIOBase):
     def wait_to_retry(self, cause: str, retry_after: str = "") -> None:
         self.close_response()
         self.failures += 1
-        wait = min(STALL, float(retry_after) if retry_after.isdigit() else 0.25 * 2**self.failures)
+        wait = min(STALL, float(retry_after) if re.fullmatch("[0-9]+", retry_after) else 0.25 * 2**self.failures)
         logger.warning(f"{shown(self.path)}: {cause} at byte {self.position}; trying again in {wait:g} s")
         time.sleep(wait)
 
@@ -217,7 +217,7 @@ class HttpStream(io.RawIOBase):
         if response.status >= 400:
             response.close()
             if response.status in (404, 410):
-                raise FileNotFoundError(self.path)
+                raise FileNotFoundError(shown(self.path))
             response.raise_for_status()
         return response
 
@@ -230,10 +230,12 @@ class HttpStream(io.RawIOBase):
         if self.ranged and int(of_range[1]) != self.position:
             raise UpstreamError(f"{shown(self.path)}: asked for byte {self.position}, the server sent {of_range[1]}")
         size = of_range[2] if self.ranged else self.response.headers.get("Content-Length")
-        mark = (None if size is None else int(size), self.response.headers.get("ETag"))
-        self.mark = self.mark or mark
-        if self.mark != mark:
+        versions = (self.response.headers.get(header) for header in ("ETag", "Last-Modified"))
+        mark = (None if size is None else int(size), *versions)
+        known = [pair for pair in zip(self.mark or mark, mark, strict=True) if None not in pair]
+        if any(before != now for before, now in known):
             raise UpstreamError(f"{shown(self.path)}: changed on the server while it was read; load again")
+        self.mark = tuple(before or now for before, now in zip(self.mark or mark, mark, strict=True))
         skip = 0 if self.ranged else self.position
         while skip:  # without ranges, from the start again
             skip -= len(fsspec.asyn.sync(self.fs.loop, self.response.content.readexactly, min(skip, 1 << 20)))
@@ -444,10 +446,12 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
         files = [self.upstream(name) for name in self.upstream_files()] if config.data_dir else []
         if config.name in BUILT_BY:
             files += [self.sidecar(split) for split in splits]
-        state = [(file, file_state(file)) for file in files]
-        if self.hash is None:  # not loaded as a script, whose hash the library has: then this file is part of the state
-            state.append((__file__, file_state(os.path.abspath(__file__))))
-        return config, f"{config_id}-{digest(state)[:16]}" if state else config_id
+        self.states = [(file, file_state(file)) for file in files]
+        code = []
+        if self.hash is None:  # not loaded as a script, whose hash the library has: then this file is part of the key
+            code.append((__file__, file_state(os.path.abspath(__file__))))
+        known = [*self.states, *code]
+        return config, f"{config_id}-{digest(known)[:16]}" if known else config_id
 
     def _save_infos(self):
         """Leaves a README that is there alone: `datasets-cli test --save_info` would put one dataset over the other."""
@@ -479,6 +483,9 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
             if sum(map(len, held)) > 1:
                 yield number, pa.concat_tables(held)
                 held = []
+        for file, state in self.states:
+            if file_state(file) != state:
+                raise UpstreamError(f"{shown(file)}: changed while it was read; load again")
         yield from enumerate(held, -len(held))
 
     def _get_examples_iterable_for_split(self, split_generator):
@@ -721,9 +728,10 @@ class NanoDAPFAM(RetrievalBuilder):
         elif self.config.name in BUILT_BY:
             yield self.read_sidecar(split, files)
         else:
-            scope, _, corpus_view = SPLITS[split]
+            scope, query_view, corpus_view = SPLITS[split]
             positives = read_positives(files[RELATIONS_FILE], scope)
-            query_ids = [query_id for query_id, _ in self.read_queries(split, files)]
+            queries = select_queries(files[QUERIES_FILE], query_view, set(positives))
+            query_ids = [query_id for query_id, _ in queries]
             cited = {document_id for query_id in query_ids for document_id in positives[query_id]}
             placed: dict[str, str] = {}
             fill = self.config.name == "corpus"

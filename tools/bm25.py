@@ -1,12 +1,15 @@
 """BM25 candidate lists: counts of the query terms in a split's corpus, their weights, the exact top k."""
 
 import argparse
+import asyncio
+import hashlib
 import math
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache, partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +27,7 @@ from tools.tokenizers import TOKENIZERS
 EXAMPLE = "python -m tools bm25 NanoDAPFAM --data-dir /tmp/sample/dapfam --splits NanoDAPFAMAllTitlAbsToTitlAbs"
 CONFIG = "bm25"
 TOP_K = 500
+SCHEDULER_PATIENCE = 5  # seconds
 PARTITION_BYTES = 1 << 25  # text a worker counts at a time, which bounds its memory
 
 
@@ -79,10 +83,10 @@ def build(collection: Collection, parameters: dict, workers: int | None, schedul
         if not text.strip():
             raise InputError(f"{collection.split}: query '{query_id}' has no text; nothing can be ranked for it")
     vocabulary, query_counts = count_queries(texts, parameters["tokenizer"])
-    slices = partition(collection)
-    workers = workers or min(os.cpu_count() or 1, 1 + len(slices) // 2)
+    partitions = partition(collection)
+    workers = workers or min(os.cpu_count() or 1, 1 + len(partitions) // 2)
     with open_executor(workers, scheduler) as executor:
-        progress = tqdm(slices, desc=collection.split, unit="partition", disable=None)
+        progress = tqdm(partitions, desc=collection.split, unit="partition", disable=None)
         corpus = count_corpus(progress, vocabulary, parameters["tokenizer"], executor, in_flight=2 * workers)
     weights = weigh(corpus, len(vocabulary), parameters["method"], parameters["k1"], parameters["b"])
     queries = count_matrix(query_counts, len(vocabulary))
@@ -116,16 +120,27 @@ def force_positives(candidates: Sequence[str], positives: Sequence[str]) -> tupl
 
 def partition(collection: Collection) -> list[Partition]:
     """The corpus in stretches of about PARTITION_BYTES of text, each read by the worker that counts it."""
-    lengths = pc.binary_length(collection.corpus["text"]).to_numpy()
-    stretch = (np.cumsum(lengths, dtype=np.int64) - lengths) // PARTITION_BYTES
-    starts = np.flatnonzero(np.diff(stretch, prepend=-1))
-    ends = [*starts[1:], len(lengths)]
-    return [partial(read_texts, collection, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
+    lengths = pc.binary_length(collection.corpus["text"]).to_numpy().astype(np.int64)
+    ends_in_bytes = np.cumsum(lengths)
+    starts = np.flatnonzero(np.diff((ends_in_bytes - lengths) // PARTITION_BYTES, prepend=-1))
+    ends = [*starts[1:].tolist(), len(lengths)]
+    return [
+        partial(read_texts, collection, start, end, int(lengths[start:end].sum()))
+        for start, end in zip(starts.tolist(), ends, strict=True)
+    ]
 
 
-def read_texts(collection: Collection, start: int, end: int) -> list[pa.Array]:
-    """Texts of the documents from start to end, memory-mapped from the library's cache on the worker's own machine."""
-    return corpus_of(collection)["text"].slice(start, end - start).chunks
+def read_texts(collection: Collection, start: int, end: int, size: int) -> list[pa.Array]:
+    """Texts of the documents from start to end, memory-mapped from the library's cache on the worker's own machine.
+
+    InputError unless they have as many bytes as the caller's: another machine may see another upstream.
+    """
+    texts = corpus_of(collection)["text"].slice(start, end - start)
+    if len(texts) != end - start or (pc.sum(pc.binary_length(texts)).as_py() or 0) != size:
+        raise InputError(
+            f"{collection.split}: a worker reads another corpus than this machine; give both one --data-dir"
+        )
+    return texts.chunks
 
 
 @cache
@@ -142,16 +157,49 @@ def open_executor(workers: int, scheduler: str | None) -> Iterator[Executor | No
     memory-mapped, and a spawned process takes longer to start than a thread to count 100 MB.
     """
     if scheduler:
-        from distributed import Client
-
-        try:
-            client = Client(scheduler, timeout=8)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise InputError(f"--scheduler {scheduler}: no dask scheduler answers there ({error})") from error
-        with client:
-            yield client.get_executor()
+        with open_cluster(scheduler) as executor:
+            yield executor
     elif workers == 1:
         yield None
     else:
         with ThreadPoolExecutor(workers) as pool:
             yield pool
+
+
+@contextmanager
+def open_cluster(scheduler: str) -> Iterator[Executor]:
+    """A dask.distributed cluster's executor; InputError where it does not answer or is not of this version."""
+    import distributed
+
+    async def greet() -> None:  # a client waits for ever for one that takes the connection and says nothing
+        connection = await asyncio.wait_for(distributed.comm.connect(scheduler), SCHEDULER_PATIENCE)
+        await connection.close()
+
+    try:
+        asyncio.run(greet())
+        client = distributed.Client(scheduler, timeout=SCHEDULER_PATIENCE, set_as_default=False)
+    except (OSError, asyncio.TimeoutError, ValueError) as error:
+        raise InputError(f"--scheduler {scheduler}: no dask scheduler answers there: {error}") from error
+    with client:
+        try:
+            versions = client.run(project_version)
+        except Exception as error:  # whatever a worker without the project makes of the call
+            raise InputError(f"--scheduler {scheduler}: a worker cannot import this project: {error}") from error
+        if not versions:
+            raise InputError(f"--scheduler {scheduler}: no worker there; start some with: dask worker {scheduler}")
+        for worker, version in versions.items():
+            if version != project_version():
+                raise InputError(f"--scheduler {scheduler}: worker {worker} has another version of this project")
+        try:
+            yield client.get_executor()
+        except distributed.KilledWorker as error:
+            raise InputError(f"--scheduler {scheduler}: workers died again and again: {error}") from error
+
+
+def project_version() -> str:
+    """SHA-256 of the project's code: what counts on one machine must be what counts on another."""
+    root = Path(__file__).resolve().parents[1]
+    sha256 = hashlib.sha256()
+    for path in sorted([*root.glob("*.py"), *root.glob("tools/*.py")]):
+        sha256.update(path.read_bytes())
+    return sha256.hexdigest()
