@@ -1,7 +1,7 @@
 # Two environments, one for each end of what is supported: .venv3 loads the scripts, .venv5 the same builders as classes.
 PYTHON ?= python3
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-full clean
 
 demo: .venv3/ready
 	.venv3/bin/python -m tools.demo .demo
@@ -17,6 +17,9 @@ lint: .venv5/ready
 bench: .venv3/ready .venv5/ready
 	.venv3/bin/python -m tools.bench
 	.venv5/bin/python -m tools.bench
+
+bench-full: .venv5/ready
+	.venv5/bin/python -m tools.bench_full
 
 clean:
 	rm -rf .venv3 .venv5 .demo .pytest_cache .ruff_cache *.egg-info build

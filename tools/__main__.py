@@ -15,6 +15,7 @@ COMMANDS = {  # command -> what it does; its module has the same name
     "dense": "build dense candidate lists with a sentence-transformers model, or with lsa",
     "hybrid": "fuse candidate lists by reciprocal rank",
     "evaluate": "measure candidate lists or a TREC run",
+    "stage": "write a repository of Parquet files with a card, and push it to the Hub",
     "export": "write a dataset in BEIR's layout, or as TREC topics, qrels and runs",
     "verify": "check a build against its rules, the published figures, or another copy",
     "infos": "rewrite a dataset's part of dataset_infos.json from a build",

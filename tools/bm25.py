@@ -119,15 +119,19 @@ def force_positives(candidates: Sequence[str], positives: Sequence[str]) -> tupl
 
 
 def partition(collection: Collection) -> list[Partition]:
-    """The corpus in stretches of about PARTITION_BYTES of text, each read by the worker that counts it."""
-    lengths = pc.binary_length(collection.corpus["text"]).to_numpy().astype(np.int64)
-    ends_in_bytes = np.cumsum(lengths)
-    starts = np.flatnonzero(np.diff((ends_in_bytes - lengths) // PARTITION_BYTES, prepend=-1))
-    ends = [*starts[1:].tolist(), len(lengths)]
+    """The corpus in stretches, each read by the worker that counts it."""
     return [
-        partial(read_texts, collection, start, end, int(lengths[start:end].sum()))
-        for start, end in zip(starts.tolist(), ends, strict=True)
+        partial(read_texts, collection, start, end, size)
+        for start, end, size in stretches(collection.corpus["text"], PARTITION_BYTES)
     ]
+
+
+def stretches(texts: pa.ChunkedArray, size: int) -> list[tuple[int, int, int]]:
+    """(start, end, bytes) of consecutive stretches of about `size` bytes of text, at least one document each."""
+    lengths = pc.binary_length(texts).to_numpy().astype(np.int64)
+    starts = np.flatnonzero(np.diff((np.cumsum(lengths) - lengths) // size, prepend=-1)).tolist()
+    ends = [*starts[1:], len(lengths)]
+    return [(start, end, int(lengths[start:end].sum())) for start, end in zip(starts, ends, strict=True)]
 
 
 def read_texts(collection: Collection, start: int, end: int, size: int) -> list[pa.Array]:

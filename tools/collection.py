@@ -46,11 +46,18 @@ class Collection:
             config_name=config, data_dir=self.data_dir, sidecar_dir=self.sidecar_dir, **chosen
         )
 
+    @cached_property
+    def tables(self) -> dict[str, pa.Table]:
+        """The configs' rows that have been read."""
+        return {}
+
     def table(self, config: str) -> pa.Table:
         """A config's rows, memory-mapped from the library's cache; built there first if need be."""
-        builder = self.builder(config)
-        builder.download_and_prepare()
-        return builder.as_dataset(self.split).data.table
+        if config not in self.tables:
+            builder = self.builder(config)
+            builder.download_and_prepare()
+            self.tables[config] = builder.as_dataset(self.split).data.table
+        return self.tables[config]
 
     @cached_property
     def corpus(self) -> pa.Table:
@@ -91,9 +98,14 @@ class Collection:
         )
         return {"corpus": digest(rows(self.corpus)), "queries": digest(rows(self.queries)), "qrels": digest(judged)}
 
+    @cached_property
+    def sidecar_root(self) -> str:
+        """The folder of the candidate lists."""
+        return self.builder("queries").sidecar_root()
+
     def sidecar_path(self, config: str) -> str:
         """Where the split's candidate lists of a config are, or go."""
-        return f"{self.builder('queries').sidecar_root()}/{config}/{self.split}.parquet"
+        return f"{self.sidecar_root}/{config}/{self.split}.parquet"
 
 
 def rows(table: pa.Table) -> Iterator[tuple[str, ...]]:

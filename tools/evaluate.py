@@ -19,7 +19,7 @@ from tqdm import tqdm
 
 from tools.collection import QRELS_CONFIGS, Collection, add_collection_arguments, open_collections
 from tools.errors import InputError
-from tools.runs import BUILT_BY, read_lists, read_run
+from tools.runs import BUILT_BY, built_lists, read_lists, read_run
 from tools.sidecar import Sidecar, local_path, write_whole
 
 EXAMPLE = "python -m tools evaluate Poetry50KRetrieval --data-dir poetry --config bm25 reranking_hybrid"
@@ -93,10 +93,10 @@ def format_per_query(measured: Sequence[tuple[dict, PerQuery]]) -> str:
 
 def present_configs(collections: Sequence[Collection]) -> list[str]:
     """The configs that have lists of any of the splits, the builders' own first."""
-    places = [local_path(collection.sidecar_path("*")) for collection in collections]
-    found = {path.parent.name for place in places for path in place.parents[1].glob(f"*/{place.name}")}
+    found = {config for collection in collections for config in built_lists(collection)}
     if not found:
-        raise InputError(f"{places[0].parents[1]}: no candidate lists there; build some with bm25, dense or hybrid")
+        place = collections[0].sidecar_path("*").rsplit("/", 2)[0]
+        raise InputError(f"{place}: no candidate lists there; build some with bm25, dense or hybrid")
     return [config for config in BUILT_BY if config in found] + sorted(found - set(BUILT_BY))
 
 

@@ -7,6 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 import NanoDAPFAM
+from NanoDAPFAM import file_state, is_url
 from tools.collection import BUILDERS, Collection
 from tools.errors import InputError
 from tools.sidecar import Sidecar, local_path, read_sidecar
@@ -48,6 +49,14 @@ def candidates_per_query(asked: int | None, default: int, collection: Collection
     if asked is not None and not 1 <= asked <= documents:
         raise InputError(f"--top-k {asked}: from 1 to {documents}, the documents of {collection.split}")
     return asked or min(default, documents)
+
+
+def built_lists(collection: Collection) -> dict[str, str]:
+    """Config -> where its lists of the split are: the builders' own configs, and after them any other that has some."""
+    folder, _, file = collection.sidecar_path("*").rsplit("/", 2)
+    found = [] if is_url(folder) else sorted(path.parent.name for path in Path(folder).glob(f"*/{file}"))
+    places = {config: f"{folder}/{config}/{file}" for config in (*NanoDAPFAM.BUILT_BY, *found)}
+    return {config: place for config, place in places.items() if file_state(place) != "missing"}
 
 
 def read_lists(collection: Collection, config: str) -> Sidecar:
