@@ -463,8 +463,11 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
         try:
             super()._prepare_split(split_generator, **kwargs)
         except datasets.exceptions.DatasetGenerationError as error:
-            if isinstance(error.__cause__, UpstreamError):
-                raise error.__cause__ from None
+            cause = error.__cause__
+            if isinstance(cause, UpstreamError):
+                raise cause from None
+            if isinstance(cause, OSError):  # a full disk, say
+                raise OSError(cause.errno, cause.strerror or str(cause), self._cache_dir_root) from None
             raise
 
     def _split_generators(self, dl_manager):

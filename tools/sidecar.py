@@ -29,28 +29,32 @@ class Sidecar:
     recipe: dict
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Has `write` fill a temporary file in the same folder, flushes it to disk and renames it to `path`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".incomplete", dir=path.parent)
-    os.close(handle)
+def write_whole(path: Path, write: Callable[[Path], object], replace: bool = True) -> None:
+    """Has `write` fill a temporary file in the same folder, flushes it to disk and gives it its name.
+
+    FileExistsError if the name is taken and not to be replaced; other errors of the disk name the path.
+    """
     try:
-        write(Path(temporary))
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".incomplete", dir=path.parent)
+        os.close(handle)
+        try:
+            write(Path(temporary))
+            with open(temporary, "rb+") as file:
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            (os.replace if replace else os.link)(temporary, path)
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
-def write_sidecar(path: str, sidecar: Sidecar) -> None:
+def write_sidecar(path: str, sidecar: Sidecar, replace: bool = True) -> None:
     """Writes a split's lists, whole or not at all."""
     table = pa.table([sidecar.query_ids, sidecar.corpus_ids, sidecar.scores], schema=SCHEMA)
-    recipe = json.dumps(sidecar.recipe, sort_keys=True)
-    write_whole(
-        local_path(path), lambda temporary: pq.write_table(table.replace_schema_metadata({"recipe": recipe}), temporary)
-    )
+    table = table.replace_schema_metadata({"recipe": json.dumps(sidecar.recipe, sort_keys=True)})
+    write_whole(local_path(path), lambda temporary: pq.write_table(table, temporary), replace)
 
 
 def read_sidecar(path: str) -> Sidecar:
@@ -119,10 +123,13 @@ def bring_up_to_date(
     collection: Collection, config: str, parameters: dict, build: Callable[[], Sidecar], overwrite: bool
 ) -> None:
     """Builds and writes a split's lists unless they are there already; says which, in a line on stdout."""
-    path = collection.sidecar_path(config)
-    if is_current(path, recipe(collection, config, parameters), overwrite):
-        print(f"{path}: is there already, made the same way of the same data", flush=True)
-        return
-    sidecar = build()
-    write_sidecar(path, sidecar)
-    print(f"{path}: {describe_counts(sidecar)}", flush=True)
+    path, wanted = collection.sidecar_path(config), recipe(collection, config, parameters)
+    there_already = is_current(path, wanted, overwrite)
+    if not there_already:
+        sidecar = build()
+        try:
+            write_sidecar(path, sidecar, replace=overwrite)
+        except FileExistsError:  # another run was faster: as good, or not to be replaced
+            there_already = is_current(path, wanted, overwrite)
+    outcome = "is there already, made the same way of the same data" if there_already else describe_counts(sidecar)
+    print(f"{path}: {outcome}", flush=True)
