@@ -68,7 +68,7 @@ FEATURES = {
     "reranking_hybrid": CANDIDATES,
 }
 
-BATCH_ROWS, BATCH_BYTES = 1024, 1 << 22  # decoded at a time, at most and on average; a text has up to 3.5 MB
+BATCH_ROWS, BATCH_BYTES = (16, 1024), 1 << 22  # decoded at a time: at least and at most; a text has up to 3.5 MB
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what str.strip takes off
 
 CITATION = """\
@@ -506,12 +506,13 @@ def open_parquet(location: str, names: Iterable[str]) -> pq.ParquetFile:
     """An upstream Parquet file that has the named columns; its column chunks are read piece by piece."""
     try:
         parquet = pq.ParquetFile(open_random_access(location), buffer_size=1 << 20, pre_buffer=False)
-    except READ_ERRORS as error:
+        present = parquet.schema_arrow.names
+    except (*READ_ERRORS, UnicodeDecodeError) as error:
         raise unreadable(location, error) from error
-    missing = [name for name in names if name not in parquet.schema_arrow.names]
-    if missing:
-        present = ", ".join(parquet.schema_arrow.names)
-        raise UpstreamError(f"{shown(location)}: no column '{missing[0]}'; it has {present}")
+    for name in names:
+        if present.count(name) != 1:
+            times = f"{present.count(name)} columns" if name in present else "no column"
+            raise UpstreamError(f"{shown(location)}: {times} '{name}'; it has {', '.join(present)}")
     return parquet
 
 
@@ -528,12 +529,14 @@ def strings(column: pa.Array, location: str, name: str) -> pa.Array:
     return column
 
 
-def batch_rows(parquet: pq.ParquetFile, group: int, names: list[str]) -> int:
-    """How many of a row group's rows have about BATCH_BYTES in the named columns."""
+def batch_rows(parquet: pq.ParquetFile, group: int) -> int:
+    """How many of a row group's rows have about BATCH_BYTES in all columns.
+
+    Of all, though few are read: to ask a damaged or encrypted column's own metadata ends the interpreter.
+    """
     row_group = parquet.metadata.row_group(group)
-    chunks = [row_group.column(number) for number in range(row_group.num_columns)]
-    size = sum(chunk.total_uncompressed_size for chunk in chunks if chunk.path_in_schema in names)
-    return max(1, min(BATCH_ROWS, BATCH_BYTES * row_group.num_rows // max(1, size)))
+    rows = BATCH_BYTES * row_group.num_rows // max(1, row_group.total_byte_size)
+    return max(BATCH_ROWS[0], min(BATCH_ROWS[1], rows))
 
 
 def read_rows(
@@ -549,7 +552,7 @@ def read_rows(
     for group in range(parquet.num_row_groups):
         end = at + parquet.metadata.row_group(group).num_rows
         if wanted[at:end].any():
-            for batch in parquet.iter_batches(batch_rows(parquet, group, names), row_groups=[group], columns=names):
+            for batch in parquet.iter_batches(batch_rows(parquet, group), row_groups=[group], columns=names):
                 rows = np.flatnonzero(wanted[at : at + len(batch)])
                 columns = [strings(batch.column(name), location, name) for name in names]
                 sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in columns)
@@ -592,14 +595,13 @@ def read_positives(location: str, scope: str) -> dict[str, list[str]]:
         or pa.types.is_floating(relevance.type)
     ):
         raise UpstreamError(f"{shown(location)}: column 'relevance_score' holds {relevance.type}, expected numbers")
-    relevance = relevance.cast(pa.float64()).to_pylist()
     query_ids, document_ids, domains = (
         strings(table[name].combine_chunks(), location, name).to_pylist()
         for name in ("query_id", "relevant_id", "domain_rel")
     )
     positives: dict[str, dict[str, None]] = {}
     for row, (query_id, document_id, score, domain) in enumerate(
-        zip(query_ids, document_ids, relevance, domains, strict=True)
+        zip(query_ids, document_ids, relevance.to_pylist(), domains, strict=True)
     ):
         if score is None or not score > 0:
             continue

@@ -533,8 +533,8 @@ def read_ahead(blocks: Iterator[bytes]) -> Iterator[bytes]:
 def parse_block(block: bytes) -> pa.Table | None:
     """A block of lines as RECORD columns, or None where only the row reader can tell what is in it."""
     lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    if block.count(b"}\n{") != lines - 1 or block.startswith(BOM):  # not one object a line
-        return None
+    if block.count(b"}\n{") != lines - 1 or block[:1] != b"{" or block.rstrip()[-1:] != b"}":  # not one object a line
+        return None  # and not for Arrow's reader, which a line `null` ends together with the interpreter
     try:
         block.decode()  # Arrow's reader lets invalid UTF-8 pass
         records = paj.read_json(

@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 
 import NanoDAPFAM
-from NanoDAPFAM import file_state, is_url
+from NanoDAPFAM import file_state, is_url, shown
 from tools.collection import BUILDERS, Collection
 from tools.errors import InputError
 from tools.sidecar import Sidecar, local_path, read_sidecar
@@ -33,7 +33,7 @@ def build_command(collection: Collection, config: str) -> str:
     """The command line that builds the collection's lists of a config."""
     words = ["python", "-m", "tools", BUILT_BY.get(config, "dense"), collection.dataset]
     for option, value in (("--data-dir", collection.data_dir), ("--sidecars", collection.sidecar_dir)):
-        words += [option, value] if value else []
+        words += [option, shown(value)] if value else []
     if len(BUILDERS[collection.dataset].ALL_SPLITS) > 1:
         words += ["--splits", collection.split]
     if config == "lsa":

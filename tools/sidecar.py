@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from NanoDAPFAM import is_url, shown
 from tools import __version__
 from tools.collection import Collection
 from tools.errors import InputError
@@ -76,8 +77,8 @@ def read_sidecar(path: str) -> Sidecar:
 
 def local_path(path: str) -> Path:
     """A sidecar's path; InputError where it is a URL, which cannot be written to."""
-    if "://" in path:
-        raise InputError(f"{path}: candidate lists are kept in a local folder; name one with --sidecars")
+    if is_url(path):
+        raise InputError(f"{shown(path)}: candidate lists are kept in a local folder; name one with --sidecars")
     return Path(path)
 
 
