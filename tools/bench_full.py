@@ -233,7 +233,7 @@ def main() -> None:
     if free < NEEDED_BYTES:
         folder.rmdir()
         sys.exit(
-            f"bench-full: needs {NEEDED_BYTES / 1e9:.0f} GB in {folder.parent}, {free / 1e9:.1f} GB are free; set TMPDIR"
+            f"bench-full: needs {NEEDED_BYTES / 1e9:.0f} GB in {folder.parent}, {free / 1e9:.1f} are free; set TMPDIR"
         )
     environment = {**os.environ, "HF_HOME": str(folder / "cache"), "HF_HUB_OFFLINE": "1"}
 
