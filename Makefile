@@ -25,6 +25,7 @@ lint: .venv5/ready
 bench: .venv3/ready .venv5/ready
 	.venv3/bin/python -m tools.bench
 	.venv5/bin/python -m tools.bench
+	.venv5/bin/python -m tools.bench_stage
 
 bench-full: .venv5/ready
 	.venv5/bin/python -m tools.bench_full

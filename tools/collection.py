@@ -1,13 +1,19 @@
 """The builders' rows as the tools need them: one `Collection` a split, read from the library's cache."""
 
 import argparse
+import hashlib
+import os
 import sys
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import datasets
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import NanoDAPFAM
 import Poetry50KRetrieval
@@ -51,12 +57,16 @@ class Collection:
         """The configs' rows that have been read."""
         return {}
 
+    def prepare(self, config: str) -> datasets.Dataset:
+        """A config's rows in the library's cache; built there first if need be."""
+        builder = self.builder(config)
+        builder.download_and_prepare()
+        return builder.as_dataset(self.split)
+
     def table(self, config: str) -> pa.Table:
-        """A config's rows, memory-mapped from the library's cache; built there first if need be."""
+        """A config's rows, memory-mapped from the library's cache."""
         if config not in self.tables:
-            builder = self.builder(config)
-            builder.download_and_prepare()
-            self.tables[config] = builder.as_dataset(self.split).data.table
+            self.tables[config] = self.prepare(config).data.table
         return self.tables[config]
 
     @cached_property
@@ -96,7 +106,21 @@ class Collection:
             for query_id, grades in self.qrels(config).items()
             for document_id, grade in grades.items()
         )
-        return {"corpus": digest(rows(self.corpus)), "queries": digest(rows(self.queries)), "qrels": digest(judged)}
+        return {
+            "corpus": self.corpus_digest(),
+            "queries": digest(rows(self.queries)),
+            "qrels": digest(judged),
+        }
+
+    def corpus_digest(self) -> str:
+        """SHA-256 of the corpus, kept beside its rows in the library's cache: every command asks for it."""
+        dataset = self.prepare("corpus")
+        kept = Path(dataset.cache_files[0]["filename"]).with_name("rows.sha256")
+        if not kept.exists():
+            with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
+                file.write(digest_batches(read_batches(dataset)))
+            os.replace(file.name, kept)
+        return kept.read_text()
 
     @cached_property
     def sidecar_root(self) -> str:
@@ -106,6 +130,25 @@ class Collection:
     def sidecar_path(self, config: str) -> str:
         """Where the split's candidate lists of a config are, or go."""
         return f"{self.sidecar_root}/{config}/{self.split}.parquet"
+
+
+def read_batches(dataset: datasets.Dataset) -> Iterator[pa.RecordBatch]:
+    """The rows from the library's cache files, a batch at a time: what has been read does not stay in memory."""
+    for cache_file in dataset.cache_files:
+        with pa.OSFile(cache_file["filename"]) as file, pa.ipc.open_stream(file) as batches:
+            yield from batches
+
+
+def digest_batches(batches: Iterable[pa.RecordBatch]) -> str:
+    """`digest` of the first two columns' rows: its bytes are those of an array of joined strings."""
+    sha256 = hashlib.sha256()
+    for batch in batches:
+        lengths = [pc.cast(pc.binary_length(column), pa.string()) for column in batch.columns[:2]]
+        joined = pc.binary_join_element_wise(lengths[0], ":", batch[0], lengths[1], ":", batch[1], "")
+        _, offsets, values = joined.buffers()
+        if len(joined):
+            sha256.update(memoryview(values)[: np.frombuffer(offsets, np.int32)[len(joined)]])
+    return sha256.hexdigest()
 
 
 def rows(table: pa.Table) -> Iterator[tuple[str, ...]]:

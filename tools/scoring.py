@@ -13,6 +13,7 @@ norm = 1 - b + b * length / mean length.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from scipy.sparse import csc_matrix, csr_matrix
 from tools.counting import Counts
 from tools.errors import InputError
 
-BLOCK_BYTES = 1 << 26  # scores held at a time
+BLOCK_BYTES = 1 << 26  # scores, or weights, computed at a time
 
 
 def idf_robertson(df, n):
@@ -109,13 +110,20 @@ def weigh(
     if n == 0:
         raise InputError("the corpus has no documents: BM25 needs at least one to score")
     idf, tf = VARIANTS[method]
+    lengths, mean_length = corpus.lengths, corpus.lengths.sum(dtype=np.int64) / n
     tf_of = count_matrix(corpus, n_terms).tocsc()
+    del corpus  # as large as what is made of it
     df = np.diff(tf_of.indptr)
     idf_of = np.zeros(n_terms)
     idf_of[df > 0] = idf(df[df > 0], n)
     absent_tf = tf(0.0, 1.0, k1, delta)
-    norm = 1 - b + b * corpus.lengths[tf_of.indices] / (corpus.lengths.sum(dtype=np.int64) / n)
-    present = np.repeat(idf_of, df) * (tf(tf_of.data, norm, k1, delta) - absent_tf)
+    present = np.empty(tf_of.nnz)
+    blocks = np.searchsorted(tf_of.indptr, np.arange(0, tf_of.nnz, BLOCK_BYTES // 8))
+    for first, last in pairwise([*np.unique(blocks).tolist(), n_terms]):
+        entries = slice(tf_of.indptr[first], tf_of.indptr[last])
+        norm = 1 - b + b * lengths[tf_of.indices[entries]] / mean_length
+        idf_of_entries = np.repeat(idf_of[first:last], df[first:last])
+        present[entries] = idf_of_entries * (tf(tf_of.data[entries], norm, k1, delta) - absent_tf)
     return Weights(csc_matrix((present, tf_of.indices, tf_of.indptr), (n, n_terms)), idf_of * absent_tf)
 
 

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tools.collection import read_batches
+
 SHARD_BYTES, GROUP_BYTES = 500_000_000, 1 << 25  # of rows in memory, before encoding and compression
 OFFSET, NUMBER = 4, 8  # bytes
 OPTIONS = {"compression": "snappy", "write_page_index": True, "store_schema": False}
@@ -69,13 +71,6 @@ def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
     stretch = (np.cumsum(sizes) - sizes) // limit
     starts = [int(start) for start in np.flatnonzero(np.diff(stretch, prepend=-1))]
     return list(pairwise([*starts, len(sizes)]))
-
-
-def read_batches(dataset: datasets.Dataset) -> Iterator[pa.RecordBatch]:
-    """The rows from the library's cache files, a batch at a time: what has been read does not stay in memory."""
-    for cache_file in dataset.cache_files:
-        with pa.OSFile(cache_file["filename"]) as file, pa.ipc.open_stream(file) as batches:
-            yield from batches
 
 
 def regroup(batches: Iterator[pa.RecordBatch], lengths: Sequence[int], schema: pa.Schema) -> Iterator[pa.Table]:
