@@ -2,15 +2,15 @@
 # .venv2 holds the oldest datasets that a staged repository is loaded with, .venvclients the field's own tools.
 PYTHON ?= python3
 
-.PHONY: demo test test-clients lint bench bench-full fuzz clean
+.PHONY: demo test test-clients lint bench bench-full clean
 
 demo: .venv3/ready
 	.venv3/bin/python -m tools.demo .demo
 
 test: export RETRIEVAL_DATASETS_219 = $(CURDIR)/.venv2/bin/python
 test: .venv2/ready .venv3/ready .venv5/ready lint
-	.venv3/bin/python -m pytest --numprocesses 2 --dist worksteal
-	.venv5/bin/python -m pytest --numprocesses 2 --dist worksteal
+	.venv3/bin/python -m pytest --numprocesses 2 --dist loadfile
+	.venv5/bin/python -m pytest --numprocesses 2 --dist loadfile
 
 # MTEB needs Python 3.11; idle threads of PyTorch that spin would double the time on shared cores.
 test-clients: export HF_HUB_OFFLINE = 1
@@ -29,9 +29,6 @@ bench: .venv3/ready .venv5/ready
 
 bench-full: .venv5/ready
 	.venv5/bin/python -m tools.bench_full
-
-fuzz: .venv5/ready
-	.venv5/bin/python -m tests.fuzz
 
 clean:
 	rm -rf .venv2 .venv3 .venv5 .venvclients .demo .pytest_cache .ruff_cache .hypothesis *.egg-info build

@@ -94,7 +94,9 @@ RETRIES, STALL = 5, 60.0  # times a server is asked again without progress; seco
 PASSING_STATUSES = (408, 429, 500, 502, 503, 504)
 
 logger = datasets.logging.get_logger(__name__)
-READ_ERRORS = (OSError, EOFError, zlib.error, asyncio.TimeoutError, aiohttp.ClientError, pa.ArrowException)
+READ_ERRORS = (
+    *(OSError, EOFError, UnicodeDecodeError, zlib.error, asyncio.TimeoutError, aiohttp.ClientError, pa.ArrowException),
+)
 
 
 class UpstreamError(ValueError):
@@ -120,9 +122,10 @@ def unreadable(location: str, error: BaseException) -> UpstreamError:
     if isinstance(error, FileNotFoundError):
         return UpstreamError(f"{shown(location)}: there is no such file")
     if isinstance(error, aiohttp.ClientResponseError):
-        return UpstreamError(f"{shown(location)}: the server answers {error.status} {' '.join(error.message.split())}")
+        message = " ".join(error.message.split())
+        return UpstreamError(f"{shown(location)}: the server answers {error.status} {message[:200]}")
     cause = shown(str(error)).splitlines() or [""]
-    return UpstreamError(f"{shown(location)}: cannot be read to its end: {type(error).__name__}: {cause[0]}")
+    return UpstreamError(f"{shown(location)}: cannot be read to its end: {type(error).__name__}: {cause[0][:200]}")
 
 
 def file_state(location: str) -> str:
@@ -408,6 +411,7 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
             made_for = [recipe[key] for key in ("dataset", "config", "split")]
             made_of = recipe["digests"]["queries"]
             lists = table.select(["query-id", "corpus-ids"]).cast(self.info.features.arrow_schema)
+            lists.validate(full=True)
         except FileNotFoundError:
             raise UpstreamError(f"{shown(path)}: no candidate lists there; build them with: {command}") from None
         except (*READ_ERRORS, ValueError, KeyError, TypeError) as error:
