@@ -19,7 +19,7 @@ from tqdm import tqdm
 from tools.collection import Collection, add_collection_arguments, disable_progress_off_terminal, open_collections
 from tools.counting import Partition, count_corpus, count_queries
 from tools.errors import InputError
-from tools.runs import candidates_per_query
+from tools.runs import candidates_per_query, check_texts
 from tools.scoring import VARIANTS, count_matrix, rank, weigh
 from tools.sidecar import Sidecar, bring_up_to_date, recipe
 from tools.tokenizers import TOKENIZERS
@@ -78,10 +78,8 @@ def check_parameters(arguments: argparse.Namespace) -> None:
 
 def build(collection: Collection, parameters: dict, workers: int | None, scheduler: str | None) -> Sidecar:
     """A split's candidate lists."""
+    check_texts(collection)
     query_ids, texts = collection.queries["id"].to_pylist(), collection.queries["text"].to_pylist()
-    for query_id, text in zip(query_ids, texts, strict=True):
-        if not text.strip():
-            raise InputError(f"{collection.split}: query '{query_id}' has no text; nothing can be ranked for it")
     vocabulary, query_counts = count_queries(texts, parameters["tokenizer"])
     partitions = partition(collection)
     workers = workers or min(os.cpu_count() or 1, 1 + len(partitions) // 2)

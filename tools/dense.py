@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from tools.collection import Collection, add_collection_arguments, open_collections
 from tools.errors import InputError
-from tools.runs import candidates_per_query, check_config
+from tools.runs import candidates_per_query, check_config, check_texts, without_text
 from tools.sidecar import Sidecar, bring_up_to_date, recipe
 
 EXAMPLE = "python -m tools dense Poetry50KRetrieval --data-dir poetry --model intfloat/e5-small-v2 --config e5_small_v2"
@@ -74,24 +74,6 @@ def identify_model(model: str) -> str:
             for block in iter(partial(file.read, 1 << 20), b""):
                 sha256.update(block)
     return f"{Path(model).resolve().name} sha256:{sha256.hexdigest()}"
-
-
-def without_text(texts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Which texts are empty or white space only, bool."""
-    return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
-
-
-def check_texts(collection: Collection) -> None:
-    """InputError where there is nothing to embed: no documents, no queries, or a query without text."""
-    for what, table in (("documents", collection.corpus), ("queries", collection.queries)):
-        if not len(table):
-            raise InputError(
-                f"{collection.dataset}/{collection.split}: there are no {what}; look at the upstream files"
-            )
-    first = pc.index(without_text(collection.queries["text"]), True).as_py()
-    if first >= 0:
-        query_id = collection.queries["id"][first].as_py()
-        raise InputError(f"{collection.split}: query '{query_id}' has no text; nothing can be ranked for it")
 
 
 def embed_with_lsa(corpus: Iterable[pa.Array], queries: pa.Array) -> tuple[np.ndarray, Iterable[np.ndarray]]:

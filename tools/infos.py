@@ -12,31 +12,21 @@ from pathlib import Path
 
 import datasets
 import pyarrow as pa
-import pyarrow.compute as pc
 from tqdm import tqdm
 
 from tools.collection import BUILDERS, Collection, add_collection_arguments, open_collections
 from tools.errors import InputError
 from tools.runs import BUILT_BY, read_lists
 from tools.sidecar import local_path, write_whole
+from tools.stage_parquet import row_bytes
 
 EXAMPLE = "python -m tools infos NanoDAPFAM --data-dir /tmp/sample/dapfam --out /tmp/infos.json"
 INFOS = Path(__file__).parents[1] / "dataset_infos.json"
-OFFSET, NUMBER = 4, 8  # bytes
-
-
-def column_bytes(column: pa.ChunkedArray | pa.Array) -> int:
-    """Bytes of a column of strings, of lists, or of 64-bit numbers."""
-    if pa.types.is_string(column.type):
-        return OFFSET * len(column) + (pc.sum(pc.cast(pc.binary_length(column), pa.int64())).as_py() or 0)
-    if pa.types.is_list(column.type):
-        return OFFSET * len(column) + column_bytes(pc.list_flatten(column))
-    return NUMBER * len(column)
 
 
 def num_bytes(table: pa.Table) -> int:
     """Bytes of a split, as published sizes count them."""
-    return sum(map(column_bytes, table.columns))
+    return int(row_bytes(table).sum())
 
 
 def plain_features(features: datasets.Features) -> dict:

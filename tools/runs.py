@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from math import isfinite
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 import NanoDAPFAM
 from NanoDAPFAM import file_state, is_url, shown
 from tools.collection import BUILDERS, Collection
@@ -41,6 +44,24 @@ def build_command(collection: Collection, config: str) -> str:
     elif config not in BUILT_BY:
         words += ["--model", "MODEL", "--config", config]
     return shlex.join(words)
+
+
+def without_text(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Which texts are empty or white space only, bool."""
+    return pc.or_(pc.equal(pc.binary_length(texts), 0), pc.utf8_is_space(texts))
+
+
+def check_texts(collection: Collection) -> None:
+    """InputError where there is nothing to rank: no documents, no queries, or a query without text."""
+    for what, table in (("documents", collection.corpus), ("queries", collection.queries)):
+        if not len(table):
+            raise InputError(
+                f"{collection.dataset}/{collection.split}: there are no {what}; look at the upstream files"
+            )
+    first = pc.index(without_text(collection.queries["text"]), True).as_py()
+    if first >= 0:
+        query_id = collection.queries["id"][first].as_py()
+        raise InputError(f"{collection.split}: query '{query_id}' has no text; nothing can be ranked for it")
 
 
 def candidates_per_query(asked: int | None, default: int, collection: Collection) -> int:
