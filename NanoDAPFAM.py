@@ -20,8 +20,9 @@ import tempfile
 import time
 import zlib
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 
 import aiohttp
 import datasets
@@ -88,6 +89,7 @@ BUILT_BY = {"bm25": "bm25", "harrier_oss_v1_270m": "dense", "reranking_hybrid": 
 RETRIES, STALL = 5, 60.0  # times a server is asked again without progress; seconds it may keep silent
 PASSING_STATUSES = (408, 429, 500, 502, 503, 504)
 
+Piece = TypeVar("Piece")
 logger = datasets.logging.get_logger(__name__)
 READ_ERRORS = (
     *(OSError, EOFError, UnicodeDecodeError, zlib.error, asyncio.TimeoutError, aiohttp.ClientError, pa.ArrowException),
@@ -309,6 +311,15 @@ def open_random_access(location: str) -> BinaryIO:
     """A file to be read in places."""
     fs, path = fsspec.core.url_to_fs(location)
     return HttpFile(fs, path) if "http" in fs.protocol else fs.open(path, "rb", cache_type="none")
+
+
+def read_ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
+    """The pieces, each made in a thread while the one before is used: unpacking takes as long as what follows."""
+    with ThreadPoolExecutor(1) as reader:
+        ahead = reader.submit(next, pieces, None)
+        while (piece := ahead.result()) is not None:
+            ahead = reader.submit(next, pieces, None)
+            yield piece
 
 
 def columns(names: tuple[str, ...], rows: list[tuple]) -> pa.Table:
@@ -556,7 +567,8 @@ def read_rows(
     for group in range(parquet.num_row_groups):
         end = at + parquet.metadata.row_group(group).num_rows
         if wanted[at:end].any():
-            for batch in parquet.iter_batches(batch_rows(parquet, group), row_groups=[group], columns=names):
+            batches = parquet.iter_batches(batch_rows(parquet, group), row_groups=[group], columns=names)
+            for batch in read_ahead(batches):
                 rows = np.flatnonzero(wanted[at : at + len(batch)])
                 columns = [strings(batch.column(name), location, name) for name in names]
                 sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in columns)
@@ -707,6 +719,10 @@ class NanoDAPFAM(RetrievalBuilder):
     DEFAULT_CONFIG_NAME = "queries"
     ALL_SPLITS = list(SPLITS)
 
+    def __init__(self, *args, **kwargs):
+        self.selected = {}
+        super().__init__(*args, **kwargs)
+
     def _info(self):
         return datasets.DatasetInfo(
             description="Patent families as queries and the families they cite, in 18 Nano splits.",
@@ -737,14 +753,12 @@ class NanoDAPFAM(RetrievalBuilder):
         elif self.config.name in BUILT_BY:
             yield self.read_sidecar(split, files)
         else:
-            scope, query_view, corpus_view = SPLITS[split]
-            positives = read_positives(files[RELATIONS_FILE], scope)
-            queries = select_queries(files[QUERIES_FILE], query_view, set(positives))
+            positives, queries = self.select(split, files)
             query_ids = [query_id for query_id, _ in queries]
             cited = {document_id for query_id in query_ids for document_id in positives[query_id]}
             placed: dict[str, str] = {}
             fill = self.config.name == "corpus"
-            documents = select_corpus(files[CORPUS_FILE], corpus_view, cited, placed, fill)
+            documents = select_corpus(files[CORPUS_FILE], SPLITS[split].corpus_view, cited, placed, fill)
             if fill:
                 yield from documents
             else:
@@ -753,5 +767,13 @@ class NanoDAPFAM(RetrievalBuilder):
                 yield columns(("query-id", "corpus-id"), place_positives(query_ids, positives, placed))
 
     def read_queries(self, split: str, files: dict[str, str]) -> list[tuple[str, str]]:
+        return self.select(split, files)[1]
+
+    def select(self, split: str, files: dict[str, str]) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
+        """A split's positives and queries, read once for the splits of one scope and query view."""
         scope, query_view, _ = SPLITS[split]
-        return select_queries(files[QUERIES_FILE], query_view, set(read_positives(files[RELATIONS_FILE], scope)))
+        if (scope, query_view) not in self.selected:
+            positives = read_positives(files[RELATIONS_FILE], scope)
+            queries = select_queries(files[QUERIES_FILE], query_view, set(positives))
+            self.selected[scope, query_view] = positives, queries
+        return self.selected[scope, query_view]
