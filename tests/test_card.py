@@ -16,7 +16,7 @@ POETRY = "Poetry50KRetrieval"
 
 def part(config, rows, split="test"):
     files = {f"{config}/{split}-00000-of-00001.parquet": 1000 + rows}
-    return Part(config, split, rows, 100 * rows, files, np.arange(1, rows + 1))
+    return Part(config, split, rows, 100 * rows, files, "0" * 64, np.arange(1, rows + 1))
 
 
 def poetry(recipe=None, topics=("war",)):

@@ -23,6 +23,7 @@ from conftest import ROOT, SCRIPTS_LOAD
 
 from tools import stage_parquet
 from tools.__main__ import main
+from tools.card import Build, Split, render
 from tools.collection import Collection
 from tools.evaluate import mean, measure, retrieved
 from tools.runs import read_lists
@@ -308,6 +309,17 @@ def test_a_split_without_rows(tmp_path):
     part = write_split(dataset, "corpus", "test", tmp_path, {})
     assert (part.rows, list(part.files)) == (0, ["corpus/test-00000-of-00001.parquet"])
     assert pq.read_table(tmp_path / "corpus" / "test-00000-of-00001.parquet").column_names == ["id", "text"]
+
+
+def test_rows_of_the_same_sizes_are_loaded_anew(tmp_path):
+    """The library's cache knows a local folder by its card."""
+    for letter in "ab":
+        datasets.Dataset.from_dict({"id": [letter], "text": [letter * 9]}).save_to_disk(str(tmp_path / "rows"))
+        dataset = datasets.load_from_disk(str(tmp_path / "rows"))
+        parts = [write_split(dataset, "queries", "test", tmp_path, {})]
+        card = render(Build(POETRY, "./poetry", False, parts, [Split("test", {}, {})], [], {}))
+        (tmp_path / "README.md").write_text(card, "utf-8")
+        assert datasets.load_dataset(str(tmp_path), "queries", split="test")["id"][0] == letter
 
 
 # ---- Candidate lists ----

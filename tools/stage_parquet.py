@@ -7,7 +7,8 @@ card, while `datasets` before 4 fails on the feature names that later versions w
 built in; zstd would make real text a third smaller and writing a fifth to a half slower.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from pathlib import Path
@@ -38,6 +39,7 @@ class Part:
     rows: int
     num_bytes: int  # as `datasets` counts them: a string its UTF-8 and an offset, a list its elements and an offset
     files: dict[str, int]  # path in the repository -> size
+    digest: str  # SHA-256 of the files' contents, one after another
     lengths: np.ndarray  # characters of each text, of the configs that have one
 
     @property
@@ -137,4 +139,14 @@ def write_split(
                     rows = rows.append_column(column, pa.repeat(value, len(rows)))
                 writer.write_table(rows, row_group_size=len(rows))
         files[name] = (folder / name).stat().st_size
-    return Part(config, split, len(table), int(sizes.sum()), files, np.concatenate(lengths))
+    digest = digest_files(folder / name for name in files)
+    return Part(config, split, len(table), int(sizes.sum()), files, digest, np.concatenate(lengths))
+
+
+def digest_files(paths: Iterable[Path]) -> str:
+    sha256 = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            for block in iter(lambda file=file: file.read(1 << 20), b""):
+                sha256.update(block)
+    return sha256.hexdigest()
