@@ -69,7 +69,8 @@ FEATURES = {
     "reranking_hybrid": CANDIDATES,
 }
 
-BATCH_ROWS, BATCH_BYTES = (16, 1024), 1 << 22  # decoded at a time: at least and at most; a text has up to 3.5 MB
+BATCH_ROWS = (16, 1024)  # decoded at a time: at least and at most
+FIRST_BYTES, BATCH_BYTES = 1 << 14, 1 << 22  # passed on at a time, at first and later; a text has up to 3.5 MB
 WHITE_SPACE = "".join(filter(str.isspace, map(chr, range(0x3001))))  # what str.strip takes off
 
 CITATION = """\
@@ -554,10 +555,26 @@ def batch_rows(parquet: pq.ParquetFile, group: int) -> int:
     return max(BATCH_ROWS[0], min(BATCH_ROWS[1], rows))
 
 
+def gather(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
+    """Batches put together to `limit` bytes, later to BATCH_BYTES: what is done with them costs a call each time."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= limit:
+            yield join_batches(held)
+            held, limit = [], min(2 * limit, BATCH_BYTES)
+    if held:
+        yield join_batches(held)
+
+
+def join_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+
+
 def read_rows(
     parquet: pq.ParquetFile, location: str, names: list[str], wanted: np.ndarray | None = None
 ) -> Iterator[list[pa.Array]]:
-    """The wanted rows' columns (all rows', if not told), in order, a batch at a time.
+    """The wanted rows' columns (all rows', if not told), in order, a few rows first, then a batch at a time.
 
     Of a row group no more is read than up to its last wanted row, and of a batch no more is passed on at a time than
     BATCH_BYTES, or one row.
@@ -568,7 +585,7 @@ def read_rows(
         end = at + parquet.metadata.row_group(group).num_rows
         if wanted[at:end].any():
             batches = parquet.iter_batches(batch_rows(parquet, group), row_groups=[group], columns=names)
-            for batch in read_ahead(batches):
+            for batch in read_ahead(gather(batches, BATCH_BYTES if at else FIRST_BYTES)):
                 rows = np.flatnonzero(wanted[at : at + len(batch)])
                 columns = [strings(batch.column(name), location, name) for name in names]
                 sizes = sum(pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64) for column in columns)
@@ -582,18 +599,21 @@ def read_rows(
         at = end
 
 
-def join_fields(fields: list[pa.Array]) -> pa.Array:
-    """Each row's non-empty fields, joined by newlines."""
-    # Not with null_handling="skip": it leaves out the rows in which every field is null.
-    filled = [pc.fill_null(field, "") for field in fields]
-    lines = [pc.if_else(pc.equal(field, ""), "", pc.binary_join_element_wise("\n", field, "")) for field in filled]
-    return pc.utf8_slice_codeunits(pc.binary_join_element_wise(*lines, ""), 1)
+def join_fields(fields: list[pa.Array], *before: pa.Array | str) -> pa.Array:
+    """Each row's non-empty fields, joined by newlines; `before` is what each text begins with."""
+    parts: list[pa.Array | str] = list(before)
+    begun = pa.scalar(False)
+    for field in fields:
+        field = pc.fill_null(field, "")
+        present = pc.not_equal(field, "")
+        parts += [pc.if_else(pc.and_(begun, present), "\n", ""), field]
+        begun = pc.or_(begun, present)
+    return pc.binary_join_element_wise(*parts, "")
 
 
 def document_texts(title: pa.Array, body: list[pa.Array]) -> pa.Array:
     """Title, one space, the other fields: what MTEB feeds an encoder."""
-    joined = pc.binary_join_element_wise(pc.fill_null(title, ""), join_fields(body), " ")
-    return pc.utf8_trim(joined, WHITE_SPACE)
+    return pc.utf8_trim(join_fields(body, pc.fill_null(title, ""), " "), WHITE_SPACE)
 
 
 def read_positives(location: str, scope: str) -> dict[str, list[str]]:
@@ -680,7 +700,7 @@ def select_corpus(
                 for row, (document_id, text) in enumerate(zip(ids.to_pylist(), texts, strict=True)):
                     if len(holders) == DOCUMENTS:
                         break
-                    text_digest = hashlib.blake2b(text.as_buffer(), digest_size=16).digest()
+                    text_digest = hashlib.sha256(text.as_buffer()).digest()
                     holder = holders.setdefault(text_digest, document_id)
                     if holder == document_id:
                         fresh.append(row)
