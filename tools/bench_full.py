@@ -1,9 +1,11 @@
 """`make bench-full`: both datasets and their ranking at the published size, each step beside its limit.
 
 Every step runs in a process of its own, which reports wall and CPU time, its peak of memory, what it read and what it
-wrote. The upstreams are simulated (`tools simulate`), since the real ones are not needed to know what their size costs.
+wrote. The upstreams are simulated (`tools simulate`), since the real ones are not needed to know what their size costs;
+`python -m tools.bench_full FOLDER` takes a folder of them that is there.
 """
 
+import io
 import json
 import math
 import os
@@ -12,37 +14,52 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
+from types import ModuleType
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from NanoDAPFAM import SPLITS, VIEWS, NanoDAPFAM
-from Poetry50KRetrieval import Poetry50KRetrieval
+import NanoDAPFAM
+import Poetry50KRetrieval
+from NanoDAPFAM import SPLITS, VIEWS
 from tools import bench, bench_bm25
+from tools.__main__ import main as run_command
 from tools.bm25 import PARTITION_BYTES, TOP_K, stretches
 from tools.collection import Collection
 from tools.counting import count_corpus, count_queries
 from tools.scoring import count_matrix, rank, weigh
 
-NEEDED_BYTES = 16e9  # the simulated upstreams and the library's cache of what is built
+NEEDED_BYTES = 18e9  # the simulated upstreams, the library's cache of what is built, and what is staged of it
 TOKENIZER = "english_porter_stop"
 RANKED = {  # name -> dataset and split
     "poetry": ("Poetry50KRetrieval", "test"),
     **{view: ("NanoDAPFAM", f"NanoDAPFAMAllTitlAbsClmTo{view}") for view in VIEWS},
 }
 COLUMNS = ("wall s", "CPU s", "peak MB", "read MB", "out MB", "rows")
+MEMORY_OF_OTHERS = 20 << 30  # bytes of address space: an engine that wants more is said not to fit
+SERVE = """
+import socket, sys
+from aiohttp import web
+server = socket.create_server(("127.0.0.1", 0))
+print(f"http://127.0.0.1:{server.getsockname()[1]}", flush=True)
+application = web.Application()
+application.router.add_static("/", sys.argv[1])
+web.run_app(application, sock=server, print=None)
+"""
 
-Output = dict[str, float]  # rows, and bytes written, of a step
+Output = dict[str, float]  # rows, and bytes written, of a step; what else it says takes the place of what is measured
 
 
 def build_poetry(config: str, folder: Path) -> Output:
-    builder = Poetry50KRetrieval(config_name=config, data_dir=str(folder / "poetry"))
+    builder = Poetry50KRetrieval.Poetry50KRetrieval(config_name=config, data_dir=str(folder / "poetry"))
     builder.download_and_prepare()
     split = builder.info.splits["test"]
     return {"rows": split.num_examples, "bytes": split.num_bytes}
@@ -51,7 +68,7 @@ def build_poetry(config: str, folder: Path) -> Output:
 def build_dapfam(config: str, view: str, folder: Path) -> Output:
     """All splits of a config that have the corpus view, in one build."""
     splits = [name for name, split in SPLITS.items() if split.corpus_view == view]
-    builder = NanoDAPFAM(config_name=config, data_dir=str(folder / "dapfam"), splits=splits)
+    builder = NanoDAPFAM.NanoDAPFAM(config_name=config, data_dir=str(folder / "dapfam"), splits=splits)
     builder.download_and_prepare()
     counts = builder.info.splits.values()
     return {"rows": sum(s.num_examples for s in counts), "bytes": sum(s.num_bytes for s in counts)}
@@ -65,13 +82,61 @@ def decode(view: str, folder: Path) -> Output:
 
 
 def stream_poetry(folder: Path) -> Output:
-    pages = Poetry50KRetrieval(config_name="corpus", data_dir=str(folder / "poetry")).as_streaming_dataset("test")
+    pages = Poetry50KRetrieval.Poetry50KRetrieval(
+        config_name="corpus", data_dir=str(folder / "poetry")
+    ).as_streaming_dataset("test")
     return {"rows": sum(1 for _ in pages), "bytes": 0}
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The folder's URL, with byte ranges, from a process of its own."""
+    server = subprocess.Popen([sys.executable, "-c", SERVE, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def stream_over_http(
+    module: ModuleType, splits: dict[str, list[str]], rows: int | None, data: str, folder: Path
+) -> Output:
+    """The first rows (all, if not told) of a corpus on a server; what is read is what its answers delivered."""
+    delivered, deliver = 0, module.HttpStream.deliver
+
+    def counted(stream: io.RawIOBase, buffer: memoryview) -> int:
+        nonlocal delivered
+        size = deliver(stream, buffer)
+        delivered += size
+        return size
+
+    module.HttpStream.deliver = counted
+    with serving(folder / data) as url:
+        builder = getattr(module, module.__name__)(config_name="corpus", data_dir=url, **splits)
+        (stream,) = builder.as_streaming_dataset().values()
+        start = perf_counter()
+        found = sum(1 for _ in islice(stream, rows))
+        return {"rows": found, "bytes": 0, "wall s": perf_counter() - start, "read MB": delivered / 1e6}
 
 
 def limit(work: Callable[[Path], None], folder: Path) -> Output:
     work(folder / "poetry")
     return {"rows": 0, "bytes": 0}
+
+
+def stage(dataset: str, splits: list[str], folder: Path) -> Output:
+    """Parquet and card of the base configs, from builds that the library has cached."""
+    data_dir = folder / ("poetry" if dataset == "Poetry50KRetrieval" else "dapfam")
+    where = ["--data-dir", str(data_dir), "--splits", *splits, "--out", str(folder / "staged")]
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        code = run_command(["stage", dataset, *where])
+    if code:
+        raise RuntimeError(f"stage: exit {code}")
+    files = list((folder / "staged").rglob("*.parquet"))
+    size, rows = sum(file.stat().st_size for file in files), sum(pq.read_metadata(file).num_rows for file in files)
+    shutil.rmtree(folder / "staged")
+    return {"rows": rows, "bytes": size}
 
 
 def collection_of(name: str, folder: Path) -> Collection:
@@ -85,6 +150,13 @@ def partitions_of(texts: pa.ChunkedArray) -> list[Callable[[], list[pa.Array]]]:
     ]
 
 
+def timed(work: Callable[[], object]) -> Output:
+    """Wall and CPU time of this part of a step alone."""
+    start, cpu_start = perf_counter(), process_time()
+    work()
+    return {"wall s": perf_counter() - start, "CPU s": process_time() - cpu_start}
+
+
 def run_bm25(name: str, share: float, workers: int, folder: Path) -> Output:
     """Text to top-500 of a share of the corpus."""
     collection = collection_of(name, folder)
@@ -92,9 +164,7 @@ def run_bm25(name: str, share: float, workers: int, folder: Path) -> Output:
     texts = texts.slice(0, math.ceil(share * len(texts)))
     queries = collection.queries["text"].to_pylist()
     rank_texts(texts.slice(0, 1), queries[:1], workers)  # loads what was compiled
-    start = perf_counter()
-    rank_texts(texts, queries, workers)
-    return {"rows": len(texts), "bytes": 0, "engine seconds": perf_counter() - start}
+    return {"rows": len(texts), "bytes": 0} | timed(lambda: rank_texts(texts, queries, workers))
 
 
 def rank_texts(texts: pa.ChunkedArray, queries: list[str], workers: int) -> None:
@@ -107,22 +177,26 @@ def rank_texts(texts: pa.ChunkedArray, queries: list[str], workers: int) -> None
 def tokenize_alone(name: str, folder: Path) -> Output:
     """The limit of ranking: the same scan with nothing to count."""
     texts = collection_of(name, folder).corpus["text"]
-    count_corpus(partitions_of(texts), ["no such term"], TOKENIZER)
-    return {"rows": len(texts), "bytes": 0}
+    count_corpus(partitions_of(texts.slice(0, 1)), ["no such term"], TOKENIZER)
+    work = partial(count_corpus, partitions_of(texts), ["no such term"], TOKENIZER)
+    return {"rows": len(texts), "bytes": 0} | timed(work)
 
 
 def run_other(name: str, engine: Callable, folder: Path) -> Output:
     """Another engine on the same texts and queries, as lists of strings, which is how it takes them."""
     collection = collection_of(name, folder)
     corpus, queries = collection.corpus["text"].to_pylist(), collection.queries["text"].to_pylist()
-    start = perf_counter()
-    engine(corpus, queries)
-    return {"rows": len(corpus), "bytes": 0, "engine seconds": perf_counter() - start}
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_OF_OTHERS, resource.RLIM_INFINITY))
+    try:
+        return {"rows": len(corpus), "bytes": 0} | timed(lambda: engine(corpus, queries))
+    except MemoryError:
+        return {"rows": len(corpus), "bytes": 0, "wall s": math.nan, "CPU s": math.nan}
 
 
 STEPS: dict[str, Callable[[Path], Output]] = {
     **{f"poetry {config}": partial(build_poetry, config) for config in ("corpus", "queries", "qrels_max", "qrels_min")},
     "poetry corpus, streamed": stream_poetry,
+    "poetry corpus, first row over HTTP": partial(stream_over_http, Poetry50KRetrieval, {}, 1, "poetry"),
     'poetry load_dataset("json") + map': partial(limit, bench.load_json_and_map),
     "limit: gunzip": partial(limit, bench.gunzip),
     "limit: gunzip + JSON to Arrow": partial(limit, bench.gunzip_and_decode),
@@ -132,6 +206,11 @@ STEPS: dict[str, Callable[[Path], Output]] = {
         for config in ("queries", "qrels", "corpus")
     },
     **{f"limit: decode {view} once": partial(decode, view) for view in VIEWS},
+    "dapfam corpus, a TitlAbs split over HTTP": partial(
+        stream_over_http, NanoDAPFAM, {"splits": [RANKED["TitlAbs"][1]]}, None, "dapfam"
+    ),
+    "stage poetry": partial(stage, "Poetry50KRetrieval", ["test"]),
+    "stage dapfam, 3 splits": partial(stage, "NanoDAPFAM", [RANKED[view][1] for view in VIEWS]),
     **{f"bm25 {name}, 2 workers": partial(run_bm25, name, 1, 2) for name in RANKED},
     **{
         f"bm25 {name}, 1 worker, {label}": partial(run_bm25, name, share, 1)
@@ -153,22 +232,23 @@ def peak_of_this_process() -> float:
         return 1024 * next(int(line.split()[1]) for line in file if line.startswith("VmHWM"))
 
 
-def run_step(name: str, folder: Path) -> dict:
+def bytes_read() -> int:
+    with open("/proc/self/io") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("rchar"))
+
+
+def run_step(name: str, folder: Path) -> dict[str, float]:
     """Runs a step here and measures it."""
     datasets.disable_progress_bars()
-    start = perf_counter()
-    output = STEPS[name](folder)
-    wall = perf_counter() - start
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    with open("/proc/self/io") as file:
-        read = next(int(line.split()[1]) for line in file if line.startswith("rchar"))
+    read_before = bytes_read()
+    output: Output = {}
+    measured = timed(lambda: output.update(STEPS[name](folder)))
     return {
-        "wall s": output.get("engine seconds", wall),
-        "CPU s": usage.ru_utime + usage.ru_stime,
+        **measured,
         "peak MB": peak_of_this_process() / 1e6,
-        "read MB": read / 1e6,
+        "read MB": (bytes_read() - read_before) / 1e6,
+        **output,
         "out MB": output["bytes"] / 1e6,
-        "rows": output["rows"],
     }
 
 
@@ -182,52 +262,49 @@ def growth(measured: dict[str, dict], name: str) -> float:
     return sum((x - mean_x) * log for log, (_, x) in zip(logs, points, strict=True)) / 8
 
 
-def print_ratios(measured: dict[str, dict]) -> None:
-    """The steps beside each other and beside their limits."""
-    wall = {name: row["wall s"] for name, row in measured.items()}
-    ratios = {
-        "poetry corpus: json + map / build": ('poetry load_dataset("json") + map', "poetry corpus"),
-        "poetry corpus: build / limit (gunzip + JSON to Arrow)": ("poetry corpus", "limit: gunzip + JSON to Arrow"),
-        "poetry corpus: build / gunzip": ("poetry corpus", "limit: gunzip"),
-        **{
-            f"{view}: corpus of a split / one decode of its columns": (
-                f"dapfam corpus, 6 splits to {view}",
-                f"limit: decode {view} once",
-            )
-            for view in VIEWS
-        },
-        **{
-            f"bm25 {name}: 1 worker / 2 workers": (f"bm25 {name}, 1 worker, all", f"bm25 {name}, 2 workers")
-            for name in ("poetry", "FullText")
-        },
-        **{
-            f"bm25 {name}: 1 worker / tokenization alone": (
-                f"bm25 {name}, 1 worker, all",
-                f"limit: tokenize {name}, 1 worker",
-            )
-            for name in ("poetry", "FullText")
-        },
-        **{
-            f"bm25 {name}: bm25s / ours, 2 workers": (f"bm25s {name}", f"bm25 {name}, 2 workers")
-            for name in ("poetry", "FullText")
-        },
-        **{
-            f"bm25 {name}: tantivy's indexing / ours, 2 workers": (f"tantivy {name}, index", f"bm25 {name}, 2 workers")
-            for name in ("poetry", "FullText")
-        },
-    }
-    print("\nratios of wall time")
-    for name, (above, below) in ratios.items():
-        if above in wall and below in wall:
-            splits = 6 if "a split" in name else 1
-            print(f"{name:64} {wall[above] / wall[below] / splits:8.2f}")
-    rows = measured["poetry corpus, streamed"]
-    print(f"{'poetry corpus, streamed: rows a second':64} {rows['rows'] / rows['wall s']:8,.0f}")
+def ratios() -> Iterator[tuple[str, str, str, float]]:
+    """(what, step above, step below, splits of the step above): steps beside each other and beside their limits."""
+    yield "poetry corpus: json + map / build", 'poetry load_dataset("json") + map', "poetry corpus", 1
+    for step in ("gunzip + JSON to Arrow", "gunzip"):
+        yield f"poetry corpus: build / {step}", "poetry corpus", f"limit: {step}", 1
+    for view in VIEWS:
+        yield (
+            *(f"{view}: corpus of a split / one decode of its columns", f"dapfam corpus, 6 splits to {view}"),
+            *(f"limit: decode {view} once", 6),
+        )
+    yield "all 18 corpus splits / one decode of each", "dapfam corpus, 18 splits", "limit: decode for 18 splits", 1
     for name in ("poetry", "FullText"):
-        print(f"{f'bm25 {name}: cost grows with size to the power':64} {growth(measured, name):8.2f}")
+        ours, alone = f"bm25 {name}, 2 workers", f"bm25 {name}, 1 worker, all"
+        yield f"bm25 {name}: 1 worker / 2 workers", alone, ours, 1
+        yield f"bm25 {name}: 1 worker / tokenization alone", alone, f"limit: tokenize {name}, 1 worker", 1
+        yield f"bm25 {name}: bm25s / ours, 2 workers", f"bm25s {name}", ours, 1
+        yield f"bm25 {name}: tantivy's indexing / ours, 2 workers", f"tantivy {name}, index", ours, 1
 
 
-def main() -> None:
+def print_ratios(measured: dict[str, dict], corpus_megabytes: float) -> None:
+    """What the figures come to."""
+    for column in COLUMNS[:2]:
+        of_views = {view: measured[f"limit: decode {view} once"][column] for view in VIEWS}
+        built = [measured[f"dapfam corpus, 6 splits to {view}"][column] for view in VIEWS]
+        measured.setdefault("dapfam corpus, 18 splits", {})[column] = sum(built)
+        measured.setdefault("limit: decode for 18 splits", {})[column] = 6 * sum(of_views.values())
+    print(f"\n{'ratios':64}{'wall':>8}{'CPU':>8}")
+    for what, above, below, splits in ratios():
+        cells = [measured[above][column] / measured[below][column] / splits for column in COLUMNS[:2]]
+        print(f"{what:64}" + "".join(f"{cell:8.2f}" for cell in cells))
+    rows, first = measured["poetry corpus, streamed"], measured["poetry corpus, first row over HTTP"]
+    split = measured["dapfam corpus, a TitlAbs split over HTTP"]
+    print(f"\n{'poetry corpus, streamed: rows a second':64}{rows['rows'] / rows['wall s']:8,.0f}")
+    print(f"{'poetry corpus over HTTP: MB before the first row':64}{first['read MB']:8.2f}")
+    print(f"{'TitlAbs split over HTTP: percent of corpus.parquet':64}{100 * split['read MB'] / corpus_megabytes:8.2f}")
+    for name in ("poetry", "FullText"):
+        print(f"{f'bm25 {name}: cost grows with size to the power':64}{growth(measured, name):8.2f}")
+    if any(math.isnan(row["wall s"]) for row in measured.values()):
+        print(f"nan: does not fit in {MEMORY_OF_OTHERS >> 30} GB")
+
+
+def main(upstream: Path | None = None) -> None:
+    """All steps, on upstreams that were simulated before or, if none are named, on new ones."""
     folder = Path(tempfile.mkdtemp(prefix="bench-full-"))
     free = shutil.disk_usage(folder).free
     if free < NEEDED_BYTES:
@@ -242,22 +319,25 @@ def main() -> None:
         return subprocess.run(command, check=True, env=environment, stdout=subprocess.PIPE, text=True).stdout
 
     try:
-        start = perf_counter()
-        run("tools", "simulate", str(folder))
-        print(f"datasets {datasets.__version__}; upstreams simulated in {perf_counter() - start:.0f} s\n")
-        print(f"{'':36}" + "".join(f"{column:>11}" for column in COLUMNS), flush=True)
+        if upstream is None:
+            upstream, start = folder, perf_counter()
+            run("tools", "simulate", str(folder))
+            print(f"upstreams simulated in {perf_counter() - start:.0f} s")
+        print(
+            f"datasets {datasets.__version__}\n\n{'':42}" + "".join(f"{column:>10}" for column in COLUMNS), flush=True
+        )
         measured = {}
         for name in STEPS:
-            measured[name] = json.loads(run("tools.bench_full", name, str(folder)).splitlines()[-1])
-            cells = "".join(f"{measured[name][column]:>11,.1f}" for column in COLUMNS[:-1])
-            print(f"{name:36}{cells}{measured[name]['rows']:>11,.0f}", flush=True)
-        print_ratios(measured)
+            measured[name] = json.loads(run("tools.bench_full", name, str(upstream)).splitlines()[-1])
+            cells = "".join(f"{measured[name][column]:>10,.1f}" for column in COLUMNS[:-1])
+            print(f"{name:42}{cells}{measured[name]['rows']:>10,.0f}", flush=True)
+        print_ratios(measured, (upstream / "dapfam/corpus.parquet").stat().st_size / 1e6)
     finally:
         shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
+    if len(sys.argv) == 3:  # a step, in a process of its own
         print(json.dumps(run_step(sys.argv[1], Path(sys.argv[2]))))
     else:
-        main()
+        main(*map(Path, sys.argv[1:]))
