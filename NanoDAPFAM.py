@@ -110,6 +110,12 @@ def shown(location: str) -> str:
     return re.sub(r"(?<=://)[^/?#]*@", "", location)
 
 
+def quoted(value: object) -> str:
+    """What a file holds, as an error may show it: on one line, and not all of a long one."""
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:160]}..."
+
+
 def absolute(folder: str) -> str:
     """A folder that means the same from any current folder."""
     return folder.rstrip("/") if is_url(folder) else os.path.abspath(os.path.expanduser(folder))
@@ -426,7 +432,7 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
             raise UpstreamError(message) from error
         if made_for != [dataset, self.config.name, split]:
             raise UpstreamError(
-                f"{shown(path)}: made for {'/'.join(map(str, made_for))}, not for "
+                f"{shown(path)}: made for {quoted('/'.join(map(str, made_for)))}, not for "
                 f"{dataset}/{self.config.name}/{split}; build it again: {command} --overwrite"
             )
         queries = self.read_queries(split, files)
@@ -528,7 +534,7 @@ def open_parquet(location: str, names: Iterable[str]) -> pq.ParquetFile:
     for name in names:
         if present.count(name) != 1:
             times = f"{present.count(name)} columns" if name in present else "no column"
-            raise UpstreamError(f"{shown(location)}: {times} '{name}'; it has {', '.join(present)}")
+            raise UpstreamError(f"{shown(location)}: {times} '{name}'; it has {quoted(present)}")
     return parquet
 
 
@@ -536,7 +542,7 @@ def strings(column: pa.Array, location: str, name: str) -> pa.Array:
     """A column as pa.string(), whichever of Arrow's string types the file has."""
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if not (pa.types.is_null(kind) or str(kind) in ("string", "large_string", "string_view")):
-        raise UpstreamError(f"{shown(location)}: column '{name}' holds {kind}, expected strings")
+        raise UpstreamError(f"{shown(location)}: column '{name}' holds {quoted(str(kind))}, expected strings")
     try:
         column = column.cast(pa.string())
         column.validate(full=True)
@@ -630,7 +636,9 @@ def read_positives(location: str, scope: str) -> dict[str, list[str]]:
         or pa.types.is_integer(relevance.type)
         or pa.types.is_floating(relevance.type)
     ):
-        raise UpstreamError(f"{shown(location)}: column 'relevance_score' holds {relevance.type}, expected numbers")
+        raise UpstreamError(
+            f"{shown(location)}: column 'relevance_score' holds {quoted(str(relevance.type))}, expected numbers"
+        )
     query_ids, document_ids, domains = (
         strings(table[name].combine_chunks(), location, name).to_pylist()
         for name in ("query_id", "relevant_id", "domain_rel")
@@ -642,7 +650,8 @@ def read_positives(location: str, scope: str) -> dict[str, list[str]]:
         if score is None or not score > 0:
             continue
         if domain not in SCOPES["All"]:
-            raise UpstreamError(f"{shown(location)}: row {row}: domain_rel is {domain!r}, expected 'IN' or 'OUT'")
+            message = f"row {row}: domain_rel is {quoted(domain)}, expected 'IN' or 'OUT'"
+            raise UpstreamError(f"{shown(location)}: {message}")
         if query_id is None or document_id is None:
             raise UpstreamError(f"{shown(location)}: row {row}: a positive relation without query_id or relevant_id")
         if domain in SCOPES[scope]:
@@ -671,7 +680,7 @@ def check_ids(ids: pa.Array, seen: set[str], location: str, name: str) -> None:
     """Adds ids to those `seen`; raises at one that is null or was there."""
     for query_or_document_id in ids.to_pylist():
         if query_or_document_id is None or query_or_document_id in seen:
-            found = "a null" if query_or_document_id is None else f"a second '{query_or_document_id}'"
+            found = "a null" if query_or_document_id is None else f"a second {quoted(query_or_document_id)}"
             raise UpstreamError(f"{shown(location)}: row {len(seen)}: {found} in column '{name}'; ids must be unique")
         seen.add(query_or_document_id)
 
@@ -757,7 +766,7 @@ class NanoDAPFAM(RetrievalBuilder):
         chosen = [self.config.splits] if isinstance(self.config.splits, str) else self.config.splits or list(SPLITS)
         unknown = [split for split in chosen if split not in SPLITS]
         if unknown:
-            raise ValueError(f"unknown split '{unknown[0]}'; the splits are {', '.join(SPLITS)}")
+            raise ValueError(f"unknown split {quoted(unknown[0])}; the splits are {', '.join(SPLITS)}")
         return [split for split in SPLITS if split in chosen]
 
     def upstream_files(self) -> list[str]:

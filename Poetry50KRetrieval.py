@@ -114,6 +114,12 @@ def shown(location: str) -> str:
     return re.sub(r"(?<=://)[^/?#]*@", "", location)
 
 
+def quoted(value: object) -> str:
+    """What a file holds, as an error may show it: on one line, and not all of a long one."""
+    text = repr(value)
+    return text if len(text) <= 160 else f"{text[:160]}..."
+
+
 def absolute(folder: str) -> str:
     """A folder that means the same from any current folder."""
     return folder.rstrip("/") if is_url(folder) else os.path.abspath(os.path.expanduser(folder))
@@ -430,7 +436,7 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
             raise UpstreamError(message) from error
         if made_for != [dataset, self.config.name, split]:
             raise UpstreamError(
-                f"{shown(path)}: made for {'/'.join(map(str, made_for))}, not for "
+                f"{shown(path)}: made for {quoted('/'.join(map(str, made_for)))}, not for "
                 f"{dataset}/{self.config.name}/{split}; build it again: {command} --overwrite"
             )
         queries = self.read_queries(split, files)
@@ -702,7 +708,7 @@ def check_unique(ids: list[str], seen: set[str], block: bytes, location: str, fi
     lines = (number for number, line in enumerate(block.split(b"\n"), first_line) if line.strip())
     for number, page in zip(lines, ids, strict=True):
         if page in seen:
-            raise UpstreamError(f"{shown(location)}:{number}: a second page '{page}'; ids must be unique")
+            raise UpstreamError(f"{shown(location)}:{number}: a second page {quoted(page)}; ids must be unique")
         seen.add(page)
 
 
@@ -725,10 +731,11 @@ def read_qrels(location: str) -> list[tuple[str, str, float]]:
             raise UpstreamError(message)
         topic, _, page, label = fields
         if label not in LABELS:
-            message = f"{shown(location)}:{number}: label '{label[:40]}' is not one of {', '.join(LABELS)}"
+            message = f"{shown(location)}:{number}: label {quoted(label)} is not one of {', '.join(LABELS)}"
             raise UpstreamError(message)
         if labels.setdefault((topic, page), label) != label:
-            raise UpstreamError(f"{shown(location)}:{number}: '{page}' was given another label for '{topic}' before")
+            message = f"{quoted(page)} was given another label for {quoted(topic)} before"
+            raise UpstreamError(f"{shown(location)}:{number}: {message}")
         judgments.append((topic, page, LABELS[label]))
     return judgments
 

@@ -24,6 +24,7 @@ from typing import TextIO
 import numpy as np
 from tqdm import tqdm
 
+from NanoDAPFAM import quoted
 from tools.collection import QRELS_CONFIGS, Collection, add_collection_arguments, open_collections, rows
 from tools.errors import InputError
 from tools.runs import built_lists, read_lists
@@ -100,7 +101,9 @@ def check_columns(ids: Iterable[str], where: str) -> None:
     """InputError for an id that TREC's columns, which any white space ends, cannot hold."""
     for row_id in ids:
         if row_id.split() != [row_id]:
-            raise InputError(f"{where}: id {row_id!r} is empty or has white space in it; TREC files cannot hold it")
+            raise InputError(
+                f"{where}: id {quoted(row_id)} is empty or has white space in it; TREC files cannot hold it"
+            )
 
 
 def one_line(text: str) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import NanoDAPFAM
-from NanoDAPFAM import file_state, is_url, shown
+from NanoDAPFAM import file_state, is_url, quoted, shown
 from tools.collection import BUILDERS, Collection
 from tools.errors import InputError
 from tools.sidecar import Sidecar, local_path, read_sidecar
@@ -61,7 +61,7 @@ def check_texts(collection: Collection) -> None:
     first = pc.index(without_text(collection.queries["text"]), True).as_py()
     if first >= 0:
         query_id = collection.queries["id"][first].as_py()
-        raise InputError(f"{collection.split}: query '{query_id}' has no text; nothing can be ranked for it")
+        raise InputError(f"{collection.split}: query {quoted(query_id)} has no text; nothing can be ranked for it")
 
 
 def candidates_per_query(asked: int | None, default: int, collection: Collection) -> int:
@@ -119,13 +119,13 @@ def parse_run(lines: Iterable[str], name: str) -> dict[str, list[str]]:
         query_id, _, document_id, _, score, _ = columns
         scored = scores.setdefault(query_id, {})
         if document_id in scored:
-            raise InputError(f"{name}:{number}: a second '{document_id}' for query '{query_id}'; keep one")
+            raise InputError(f"{name}:{number}: a second {quoted(document_id)} for query {quoted(query_id)}; keep one")
         try:
             scored[document_id] = float(score)
         except ValueError:
-            raise InputError(f"{name}:{number}: score '{score}' is not a number") from None
+            raise InputError(f"{name}:{number}: score {quoted(score)} is not a number") from None
         if not isfinite(scored[document_id]):
-            raise InputError(f"{name}:{number}: score '{score}' is not finite")
+            raise InputError(f"{name}:{number}: score {quoted(score)} is not finite")
     return {
         query_id: sorted(scored, key=lambda document_id: (scored[document_id], document_id), reverse=True)
         for query_id, scored in scores.items()
