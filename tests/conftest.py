@@ -34,6 +34,16 @@ SCRIPTS_LOAD = int(datasets.__version__.split(".")[0]) < 4
 datasets.disable_progress_bars()
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "once: no matter of the library's version; run with the newest only")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if SCRIPTS_LOAD and item.get_closest_marker("once"):
+            item.add_marker(pytest.mark.skip(reason="no matter of the library's version: run with datasets 5"))
+
+
 def pytest_unconfigure():
     shutil.rmtree(os.environ["HF_HOME"], ignore_errors=True)
 
