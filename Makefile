@@ -2,7 +2,7 @@
 # .venv2 holds the oldest datasets that a staged repository is loaded with, .venvclients the field's own tools.
 PYTHON ?= python3
 
-.PHONY: demo test test-clients lint bench bench-full clean
+.PHONY: demo test test-clients lint fuzz bench bench-full clean
 
 demo: .venv3/ready
 	.venv3/bin/python -m tools.demo .demo
@@ -21,6 +21,10 @@ test-clients: .venvclients/ready
 lint: .venv5/ready
 	.venv5/bin/ruff check .
 	.venv5/bin/ruff format --check .
+
+# Half an hour for the inputs, and some minutes for broken connections and killed runs; exit code 1 if any fails.
+fuzz: .venv5/ready
+	.venv5/bin/python -m tests.fuzz
 
 bench: .venv3/ready .venv5/ready
 	.venv3/bin/python -m tools.bench
