@@ -333,6 +333,43 @@ def read_ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
             yield piece
 
 
+def file_digest(path: str, algorithm: str) -> str:
+    """A local file's digest, in hexadecimal."""
+    known = hashlib.new(algorithm, usedforsecurity=False)
+    with open(path, "rb") as file:
+        while chunk := file.read(1 << 20):
+            known.update(chunk)
+    return known.hexdigest()
+
+
+def check_unchanged(location: str, path: str, anew: bool) -> None:
+    """Raises unless the download of `location` at `path` is what it was when it came.
+
+    The Hub's cache names a Git LFS file's blob by its SHA-256. Of any other download the SHA-256 is recorded beside it,
+    at its first use and, after a forced download, `anew`.
+    """
+    found, record = file_digest(path, "sha256"), f"{path}.sha256"
+    folder, blob = os.path.split(os.path.realpath(path))
+    if os.path.basename(folder) == "blobs" and re.fullmatch("[0-9a-f]{64}", blob):
+        known = blob
+    elif os.path.exists(record) and not anew:
+        with open(record, encoding="latin-1") as file:
+            known = file.read()
+    else:
+        known, temporary = found, f"{record}.{os.getpid()}.incomplete"
+        try:
+            with open(temporary, "w", encoding="latin-1") as file:
+                file.write(found)
+            os.replace(temporary, record)
+        except OSError as error:  # someone else's cache, say
+            logger.warning(f"{record}: {error.strerror}; later damage to that download will not be noticed")
+    if found != known:
+        raise UpstreamError(
+            f"{shown(location)}: its download {path} was damaged on disk; load again with "
+            "download_mode='force_redownload'"
+        )
+
+
 def columns(names: tuple[str, ...], rows: list[tuple]) -> pa.Table:
     """Rows as a table; numbers become float64."""
     return pa.table(
@@ -400,6 +437,10 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
     def reads_whole(self, name: str) -> bool:
         """Whether an upstream file is read whole, so that one download to keep is better than reading it in place."""
         return True
+
+    def check_download(self, name: str, path: str, anew: bool) -> None:
+        """Raises unless a download is the upstream file; `anew`: it has just come, whatever was there before."""
+        check_unchanged(self.upstream(name), path, anew)
 
     def upstream(self, name: str) -> str:
         return f"{absolute(self.config.data_dir or UPSTREAM)}/{name}"
@@ -499,7 +540,11 @@ class RetrievalBuilder(abc.ABC, datasets.ArrowBasedBuilder, datasets.GeneratorBa
     def _split_generators(self, dl_manager):
         files = {name: self.upstream(name) for name in self.upstream_files()}
         if not self.config.data_dir:
-            files.update(dl_manager.download({name: files[name] for name in files if self.reads_whole(name)}))
+            downloads = dl_manager.download({name: files[name] for name in files if self.reads_whole(name)})
+            for name, path in downloads.items():
+                if not is_url(path):  # it is one where it is streamed
+                    self.check_download(name, path, dl_manager.download_config.force_download)
+            files.update(downloads)
         return [
             datasets.SplitGenerator(name=split, gen_kwargs={"split": split, "files": files})
             for split in self.split_names()
@@ -775,16 +820,11 @@ class Poetry50KRetrieval(RetrievalBuilder):
         qrels = [] if self.config.name == "corpus" else list(QRELS_FILES.values())
         return qrels + ([CORPUS_FILE] if self.config.name == "corpus" or self.config.name in QRELS_FILES else [])
 
-    def _split_generators(self, dl_manager):
-        split_generators = super()._split_generators(dl_manager)
-        corpus = split_generators[0].gen_kwargs["files"].get(CORPUS_FILE)
-        if corpus and not self.config.data_dir and not is_url(corpus):  # a stream is checked at its end instead
-            with open(corpus, "rb") as file:
-                hashing = HashingReader(file)
-                while hashing.read(1 << 20):
-                    pass
-            check_md5(hashing.md5.hexdigest(), corpus)
-        return split_generators
+    def check_download(self, name: str, path: str, anew: bool) -> None:
+        if name == CORPUS_FILE:  # a stream is checked at its end instead
+            check_md5(file_digest(path, "md5"), path)
+        else:
+            super().check_download(name, path, anew)
 
     def read_tables(self, split: str, files: dict[str, str]) -> Iterator[pa.Table]:
         if self.config.name == "corpus":

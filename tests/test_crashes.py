@@ -16,6 +16,7 @@ import reading
 from conftest import ROOT, SCRIPTS_LOAD
 from crashes import COMMANDS, DAPFAM, LOADS, LONGEST_RUN, POETRY, SPLITS, drive, finished_files, is_unfinished
 
+import NanoDAPFAM
 from tools.__main__ import main
 from tools.bm25 import CONFIG
 from tools.collection import Collection
@@ -187,6 +188,15 @@ def test_a_read_only_cache_is_one_line(mount, cache_in, sample, tmp_path):
     remount(disk, "ro")
     cache_in(disk)
     check_one_line(tools(*dapfam_command("bm25", sample, tmp_path / "lists")), os.strerror(errno.EROFS), disk)
+
+
+@pytest.mark.once
+def test_a_download_in_a_read_only_cache_is_taken_as_it_is(mount, caplog):
+    disk = mount("cache", "1m")
+    (disk / "download").write_text("content")
+    remount(disk, "ro")
+    NanoDAPFAM.check_unchanged("https://host/file", str(disk / "download"), False)
+    assert os.strerror(errno.EROFS) in caplog.text and "will not be noticed" in caplog.text
 
 
 @pytest.mark.once

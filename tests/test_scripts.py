@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -12,6 +13,9 @@ import pytest
 import reading
 from conftest import ROOT, SCRIPTS_LOAD
 from datasets.utils.info_utils import NonMatchingSplitsSizesError
+
+import NanoDAPFAM
+import Poetry50KRetrieval
 
 POETRY, DAPFAM = "Poetry50KRetrieval", "NanoDAPFAM"
 SPLIT = "NanoDAPFAMAllTitlAbsToTitlAbs"
@@ -143,6 +147,71 @@ def test_after_a_damaged_download_a_forced_one_passes(load, copy_script, serve, 
     (upstream / reading.CORPUS_GZ).write_bytes(good)
     found = load(POETRY, "corpus", folder=folder, download_mode="force_redownload")
     assert reading.first_difference(found, reading.expected(POETRY, "corpus", upstream)) is None
+
+
+def download_of(url, cache):
+    """The file in the library's cache that was downloaded from there."""
+    records = [path for path in (cache / "downloads").glob("*.json") if json.loads(path.read_text())["url"] == url]
+    return records[0].with_suffix("")
+
+
+def flip_a_bit(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "config", "file"),
+    [
+        (POETRY, "qrels_max", "mturk.max.qrel"),
+        (POETRY, "queries", "mturk.min.qrel"),
+        (POETRY, "corpus", reading.CORPUS_GZ),
+        (DAPFAM, "queries", "queries.parquet"),
+        (DAPFAM, "queries", "qrels_all.parquet"),
+        (DAPFAM, "corpus", "corpus.parquet"),
+    ],
+)
+def test_a_download_that_was_damaged_on_disk_is_found(load, official, sample, tmp_path, dataset, config, file):
+    constants = {"CORPUS_MD5": md5(sample / "poetry" / reading.CORPUS_GZ)} if dataset == POETRY else {}
+    options = {"folder": official(dataset, **constants), "cache_dir": str(tmp_path / "cache")}
+    options |= {"splits": ["NanoDAPFAMAllTitlAbsToFullText"]} if dataset == DAPFAM else {}
+    url = re.search('^UPSTREAM = "(.*)"', (options["folder"] / f"{dataset}.py").read_text("utf-8"), re.M)[1]
+
+    def load_of_downloads(**more):
+        for prepared in (tmp_path / "cache").glob("*/"):
+            if prepared.name != "downloads":
+                shutil.rmtree(prepared)
+        return load(dataset, config, **options, **more)
+
+    right = load_of_downloads()
+    assert load_of_downloads() == right
+    flip_a_bit(download_of(f"{url}/{file}", tmp_path / "cache"))
+    with pytest.raises(ValueError, match="download_mode='force_redownload'") as caught:
+        load_of_downloads()
+    message = str(caught.value)
+    assert type(caught.value).__name__ == "UpstreamError" and len(message.splitlines()) == 1
+    assert f"{url}/{file}" in message or "MD5" in message
+    assert load_of_downloads(download_mode="force_redownload") == right
+    assert load_of_downloads() == right
+
+
+@pytest.mark.parametrize("module", [Poetry50KRetrieval, NanoDAPFAM])
+def test_a_file_in_the_hubs_cache_is_held_to_its_name(module, tmp_path):
+    """A Git LFS file's blob is named by its SHA-256, any other's by Git's hash."""
+    for names, recorded in ((hashlib.sha256, False), (hashlib.sha1, True)):
+        blob = tmp_path / "blobs" / names(b"content").hexdigest()
+        link = tmp_path / "snapshots" / names.__name__ / "queries.parquet"
+        for path in (blob, link):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        blob.write_bytes(b"content")
+        link.symlink_to(blob)
+        for anew in (False, True, False):
+            module.check_unchanged("hf://datasets/a/b/queries.parquet", str(link), anew)
+        assert (len(list(link.parent.iterdir())) == 2) == recorded
+        flip_a_bit(blob)
+        with pytest.raises(module.UpstreamError, match=r"^hf://datasets/a/b/queries\.parquet: .*force_redownload"):
+            module.check_unchanged("hf://datasets/a/b/queries.parquet", str(link), False)
 
 
 @pytest.mark.skipif(not SCRIPTS_LOAD, reason="datasets-cli tests scripts before version 4 only")
