@@ -1,6 +1,7 @@
 """The card as text: what a reader and the Hub need, computed from the build, and no way out for text from data."""
 
 import re
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from tools import figures
 from tools.card import ABOUT, Build, Candidates, Split, code, escape, front_matter, render, table
 from tools.stage_parquet import Part
 
-HOSTILE = "a|b `c` <script>alert(1)</script>\n---\n# *d* _e_ [f](g) ![h](i) &amp; \\ ~~j~~ \x00\u2028"
+HOSTILE = "a|b `c` <script>alert(1)</script>\n---\n]]> <!-- # *d* _e_ [f](g) ![h](i) &amp; \\ ~~j~~ \x00\u2028"
 POETRY = "Poetry50KRetrieval"
 
 
@@ -101,10 +102,28 @@ def test_text_from_data_stays_text(place):
     plain_block, plain = block_and_body(render(poetry(recipe(model="plain") if place == "value" else recipe(k1=1))))
     assert block == plain_block
     assert "<script" not in body and "[f]" not in body and "*d*" not in body and "`c`" not in body
-    assert body.count("\n---\n") == 0 and "\x00" not in body and "\u2028" not in body
+    assert (
+        body.count("\n---\n") == 0
+        and "]]>" not in body
+        and "<!--" not in body
+        and "\x00" not in body
+        and "\u2028" not in body
+    )
     assert len(body.splitlines()) == len(plain.splitlines())
     cells = [line.count("|") for line in body.splitlines() if line.startswith("|")]
     assert cells == [line.count("|") for line in plain.splitlines() if line.startswith("|")]
+
+
+def test_text_in_pictures_stays_text():
+    """The names in them are the configs', which have no NUL; XML could not hold one."""
+    name = HOSTILE.replace("\x00", "")
+    for svg in (
+        figures.draw_recall({name: {name: [0.1, 0.2]}}),
+        figures.draw_labels({name: {0: 1}}),
+        figures.draw_lengths({name: {name: np.array([1, 2])}}),
+    ):
+        names = {element.tag.split("}")[-1] for element in ElementTree.fromstring(svg).iter()}
+        assert "text" in names and "script" not in names
 
 
 def test_escaping():

@@ -36,9 +36,14 @@ def test_no_id_becomes_a_path(load, tmp_path, monkeypatch):
         options = {"cache_dir": str(tmp_path / "cache"), "sidecar_dir": str(lists), "splits": [SPLIT]}
         assert len(load(DAPFAM, config, upstream, **options)[SPLIT]) == len(PATHS)
     assert tree(upstream) == before and tree(work) == []
+    out = tmp_path / "staged"
+    assert main(["stage", *common, "--out", str(out)]) == 0
+    staged = {path.relative_to(out).as_posix() for path in out.rglob("*.parquet")}
+    configs = ["corpus", "queries", "qrels", "mteb-qrels", "bm25", "reranking_hybrid"]
+    assert staged == {f"{config}/{SPLIT}-00000-of-00001.parquet" for config in configs}
     configs = ["bm25", "lsa", "reranking_hybrid"]
     assert tree(lists) == sorted([*configs, *(f"{config}/{SPLIT}.parquet" for config in configs)])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "lists", "upstream", "work"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "lists", "staged", "upstream", "work"]
 
 
 @pytest.mark.once

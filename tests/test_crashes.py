@@ -30,9 +30,9 @@ SEED = 20260524
 KILLED = LOADS if SCRIPTS_LOAD else [*COMMANDS, *LOADS]  # commands do not depend on the library's version
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module")
 def killed(sample):
-    """(command or load) -> what came of killing it. Two at a time, while the other tests run."""
+    """(command or load) -> what came of killing it; two at a time."""
     with ThreadPoolExecutor(2) as drivers:
         drives = {what: drivers.submit(drive, what, sample, POINTS, RERUNS, SEED) for what in KILLED}
         yield lambda what: drives[what].result()
@@ -298,7 +298,7 @@ def test_half_a_sidecar_in_the_place_of_a_whole_one_is_refused(sample, tmp_path)
     assert path.read_bytes() == whole
 
 
-# ---- Killed: last, for it goes on while the tests above run. ----
+# ---- Killed. ----
 
 
 @pytest.mark.parametrize("what", KILLED)

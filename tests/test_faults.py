@@ -419,6 +419,21 @@ def test_redirects_to_other_schemes_are_refused(attempt, serve_faults, right, cl
     check_refused(attempt(subject, server.url, streaming), right(subject), f"{server.url}/{subject.file}")
 
 
+@each(JUDGMENTS, RELATIONS)
+@pytest.mark.parametrize("scheme", ["file", "ftp"])
+def test_the_official_address_may_not_redirect_to_another_scheme(
+    attempt, serve_faults, clean, tmp_path, subject, scheme
+):
+    """Here the library downloads, and its error is the user's."""
+    path = clean / folder_of(subject.dataset) / subject.file
+    location = {"file": path.as_uri(), "ftp": f"ftp://127.0.0.1/{subject.file}"}[scheme]
+    fault = Fault(status=302, headers={"Location": location}, methods=("GET", "HEAD"))
+    server = serve_faults(subject.dataset, {subject.file: fault})
+    folder = copy_scripts(tmp_path / "official", UPSTREAM=server.url)
+    rows, error = attempt(subject, None, False, folder=folder)
+    assert error is not None and rows == {}
+
+
 # ---- Files that change. ----
 
 

@@ -156,9 +156,13 @@ def stage(sample, tmp_path):
         inherited = {name: value for name, value in os.environ.items() if name not in ("HF_TOKEN", "HF_ENDPOINT")}
         settings = {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_IMPLICIT_TOKEN": "0", **environment}
         settings.setdefault("HF_ENDPOINT", "http://127.0.0.1:9")
-        return subprocess.run(
+        done = subprocess.run(
             list(map(str, command)), cwd=ROOT, env=inherited | settings, capture_output=True, text=True, timeout=120
         )
+        written = "".join(content.decode("latin-1") for content in staged_files(tmp_path / "out").values())
+        for token in ("hf_right", "hf_wrong"):
+            assert token not in done.stdout + done.stderr + written
+        return done
 
     return run
 

@@ -1,6 +1,7 @@
 """Silent wrongness: candidate lists of another upstream, tokenizer, version, dataset, split or order are not taken."""
 
 import json
+import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,6 +25,14 @@ def listed(sample, tmp_path_factory):
     return folder
 
 
+def failed(capsys, upstream, lists):
+    """Names of the checks of `verify` that fail."""
+    capsys.readouterr()
+    assert main(["verify", DAPFAM, "--data-dir", str(upstream), "--sidecars", str(lists), "--splits", SPLIT, "--json"])
+    checks = json.loads(capsys.readouterr().out)["checks"]
+    return [check["name"] for check in checks if check["result"] == "FAIL"]
+
+
 def change_upstream(sample, folder, file):
     """The sample with one file changed, in a folder."""
     folder.mkdir()
@@ -41,11 +50,12 @@ def change_upstream(sample, folder, file):
 
 @pytest.mark.once
 @pytest.mark.parametrize("file", ["corpus", "queries", "qrels_all"])
-def test_lists_of_another_upstream_are_refused_by_commands(sample, listed, tmp_path, file):
+def test_lists_of_another_upstream_are_refused_by_commands_and_reported(sample, listed, tmp_path, capsys, file):
     upstream = change_upstream(sample, tmp_path / "other", file)
     collection = Collection(DAPFAM, SPLIT, str(upstream), str(listed))
     with pytest.raises(InputError, match=r"stale, made with other .*--overwrite"):
         read_lists(collection, "bm25")
+    assert f"bm25/{SPLIT} made of the present" in failed(capsys, upstream, listed)
 
 
 def test_lists_of_other_queries_are_refused_on_loading(load, sample, listed, tmp_path):
@@ -66,6 +76,15 @@ def test_lists_made_otherwise_are_not_taken_for_the_asked_ones(sample, listed, c
     (line,) = capsys.readouterr().err.splitlines()
     assert "made with other parameters" in line and "--overwrite" in line
     assert path.read_bytes() == before
+
+
+@pytest.mark.once
+def test_a_fusion_of_lists_made_with_another_tokenizer_is_reported(sample, listed, tmp_path, capsys):
+    lists = shutil.copytree(listed, tmp_path / "lists")
+    common = [DAPFAM, "--data-dir", str(sample / "dapfam"), "--sidecars", str(lists), "--splits", SPLIT]
+    assert main(["hybrid", *common, "--sources", "bm25", "lsa"]) == 0
+    assert main(["bm25", *common, "--tokenizer", "whitespace", "--overwrite"]) == 0
+    assert failed(capsys, sample / "dapfam", lists) == [f"reranking_hybrid/{SPLIT} source bm25"]
 
 
 @pytest.mark.once

@@ -220,6 +220,16 @@ def test_a_split_that_is_full(sample, no_lists, monkeypatch, capsys, documents, 
     assert found[f"corpus/{SPLIT} rows, at most 80"]["expected"] == 80
 
 
+def test_a_query_whose_positives_are_not_filed(no_lists, tmp_path, capsys):
+    """The rule drops a citation of a family that is not there; a query that is left with none is reported."""
+    corpus, queries = [("d0", "title", "abstract")], [("q0", "one", "query"), ("q1", "another", "query")]
+    relations = [("q0", "d0", 1.0, "IN"), ("q1", "nowhere", 1.0, "IN")]
+    reading.write_dapfam(tmp_path, reading.dapfam_tables(corpus, queries, relations))
+    found = run(capsys, DAPFAM, "--data-dir", tmp_path, "--sidecars", no_lists, "--splits", SPLIT)
+    assert failed(found) == {f"queries/{SPLIT} with a positive"}
+    assert found[f"queries/{SPLIT} with a positive"]["details"] == ["'q1'"]
+
+
 def test_judged_pages(sample, lists, capsys):
     place = [POETRY, "--data-dir", sample / "poetry", "--sidecars", lists]
     names = {"judged.parquet", "judged.parquet pages right"}
@@ -508,14 +518,19 @@ def test_figures_of_candidate_lists(sample, tmp_path, kind):
     ids = [[row["query-id"], *row["corpus-ids"]] for row in table.to_pylist()]
     size = {"num_bytes": sum(4 + sum(4 + len(row_id) for row_id in row) for row in ids)}
 
-    def results(figures, info):
+    def found_checks(figures, info):
         found = verify.check_candidates(collection, "bm25", verify.built_lists(collection), figures, info)
-        return {check.name.split(" ", 1)[1]: check.result for check in found}
+        return {check.name.split(" ", 1)[1]: check for check in found}
+
+    def results(figures, info):
+        return {name: check.result for name, check in found_checks(figures, info).items()}
 
     found = results(figures, size)
     assert "FAIL" not in found.values()
     if kind == "neither":
         assert found["published"] == "not built"
+        (made,) = found_checks(figures, size)["published"].details
+        assert "tokenizer english_porter_stop, top_k 20" in made
         return
     names = {f"{kind} {figure}" for figure in of_kinds[kind]["bm25"]} | ({"num_bytes"} if kind == "measured" else set())
     assert names <= set(found) and not any("-1" in name for name in found)

@@ -250,11 +250,12 @@ def check_published_lists(
     if not any(config in of_kind for of_kind in published.values()):
         return []
     name = f"{config}/{collection.split}"
-    kind = recipe_kind(figures["recipes"], config, sidecar.recipe["parameters"])
+    parameters = sidecar.recipe["parameters"]
+    kind = recipe_kind(figures["recipes"], config, parameters)
     if kind is None:
-        return [
-            Check(f"{name} published", " or ".join(k for k in published if config in published[k]), None, NOT_BUILT)
-        ]
+        kinds = " or ".join(kind for kind in published if config in published[kind])
+        made = ", ".join(f"{key} {value}" for key, value in parameters.items() if key != "sources")
+        return [Check(f"{name} published", kinds, None, NOT_BUILT, (f"made with {made}",))]
     checks = check_figures(f"{name} {kind}", published[kind][config], measure_lists(collection, sidecar))
     if kind == "measured":
         lists = pa.table([sidecar.query_ids, sidecar.corpus_ids], names=SCHEMA.names[:2])
