@@ -237,8 +237,10 @@ class HttpStream(io.RawIOBase):
         last = "" if self.end is None else str(self.end - 1)
         ask = {"Range": f"bytes={self.position}-{last}"} if self.position or last else {}
         self.response = self.request("GET", {"Accept-Encoding": "identity", **ask})
-        of_range = re.fullmatch(r"bytes (\d+)-\d+/(\d+)", self.response.headers.get("Content-Range", ""))
-        self.ranged = self.response.status == 206 and of_range is not None
+        of_range = re.fullmatch(r"bytes (\d{1,18})-\d+/(\d{1,18})", self.response.headers.get("Content-Range", ""))
+        self.ranged = self.response.status == 206
+        if self.ranged and not of_range:
+            raise UpstreamError(f"{shown(self.path)}: the server sends a part without a Content-Range that says which")
         if self.ranged and int(of_range[1]) != self.position:
             raise UpstreamError(f"{shown(self.path)}: asked for byte {self.position}, the server sent {of_range[1]}")
         size = of_range[2] if self.ranged else self.response.headers.get("Content-Length")

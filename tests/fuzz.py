@@ -554,9 +554,9 @@ class Kind(NamedTuple):
 
 KINDS = {
     "pages, read by both readers": Kind(json_files, check_block, 0.4, 1000),
-    "files of pages": Kind(json_files, check_pages, 0.2, 300),
+    "files of pages": Kind(json_files, check_pages, 0.2, 280),
     "files of judgments": Kind(qrel_files, check_qrels, 0.1, 200),
-    "tables of families": Kind(families, lambda tables: check_families(*tables), 0.1, 120),
+    "tables of families": Kind(families, lambda tables: check_families(*tables), 0.1, 80),
     "damaged files": Kind(st.integers(0, 2**64), check_damaged, 0.2, 450),
 }
 

@@ -388,6 +388,19 @@ def test_another_range_than_asked_for_is_refused(attempt, serve_faults, right, s
 
 
 @BOTH
+@each(*LARGE)
+@pytest.mark.parametrize("content_range", ["", "bytes 1-2", "bytes 9" + "9" * 5000 + "-9/9"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_part_that_does_not_say_which_is_refused(
+    attempt, serve_faults, right, subject, streaming, content_range, chunked
+):
+    server = serve_faults(subject.dataset, {subject.file: Fault(times=1, cut_after=CUT[subject.dataset])})
+    server.after[subject.file] = Fault(headers={"Content-Range": content_range}, chunked=chunked)
+    result = attempt(subject, server.url, streaming)
+    check_refused(result, right(subject), f"{server.url}/{subject.file}", ["Content-Range"])
+
+
+@BOTH
 @each(PAGES, JUDGMENTS, DOCUMENTS, QUERIES, RELATIONS)
 @pytest.mark.parametrize("kind", ["html", "empty", "truncated", "doubly compressed"])
 def test_something_else_with_status_200_is_refused(attempt, serve_faults, right, clean, subject, streaming, kind):
