@@ -556,8 +556,8 @@ KINDS = {
     "pages, read by both readers": Kind(json_files, check_block, 0.4, 1000),
     "files of pages": Kind(json_files, check_pages, 0.2, 280),
     "files of judgments": Kind(qrel_files, check_qrels, 0.1, 200),
-    "tables of families": Kind(families, lambda tables: check_families(*tables), 0.1, 80),
-    "damaged files": Kind(st.integers(0, 2**64), check_damaged, 0.2, 450),
+    "tables of families": Kind(families, lambda tables: check_families(*tables), 0.05, 80),
+    "damaged files": Kind(st.integers(0, 2**64), check_damaged, 0.25, 450),
 }
 
 
@@ -626,7 +626,7 @@ def draw_all(inputs: int, minutes: float, seed: int) -> Iterator[str]:
         wanted, end = round(inputs * kind.share), begun + 60 * minutes * share
         while not wrong and tried < wanted and time.monotonic() < end:
             seed += 1
-            count, wrong = draw(name, min(2000, wanted - tried), seed)
+            count, wrong = draw(name, min(1000, wanted - tried), seed)
             tried += count
         report(name, f"{tried:,}", since)
         total += tried
