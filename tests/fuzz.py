@@ -49,6 +49,7 @@ MOST_MEMORY = 1 << 30  # bytes of Arrow's for one small input
 DRAWN = settings(
     deadline=None,
     database=None,
+    report_multiple_bugs=False,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=list(HealthCheck),
 )
