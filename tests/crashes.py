@@ -1,6 +1,6 @@
 """Kills commands and loads at seeded points, and looks at what is left and at what the next run makes of it.
 
-`python -m tests.crashes COMMAND SAMPLE POINTS RERUNS SEED` does so in an interpreter that imports everything once and
+`python -m tests.crashes SAMPLE POINTS RERUNS SEED COMMAND …` does so in an interpreter that imports everything once and
 forks for each run, so that fifty take seconds; `drive` starts it.
 """
 
@@ -196,20 +196,23 @@ def kill_at_points(what: str, sample: str, work: Path, points: int, reruns: int,
     return {"killed": killed, "before_the_end": before_the_end, "states": len(states), "wrong": wrong}
 
 
-def drive(what: str, sample: Path, points: int, reruns: int, seed: int) -> dict:
-    """`kill_at_points` in an interpreter of its own."""
-    words = [sys.executable, "-m", "tests.crashes", what, *map(str, (sample, points, reruns, seed))]
+def drive(whats: list[str], sample: Path, points: int, reruns: int, seed: int) -> dict[str, dict]:
+    """`kill_at_points` for each of the commands and loads, in an interpreter of their own."""
+    words = [sys.executable, "-m", "tests.crashes", *map(str, (sample, points, reruns, seed)), *whats]
     run = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=LONGEST_RUN * 10)
     assert run.returncode == 0, run.stderr[-3000:]
     return json.loads(run.stdout.splitlines()[-1])
 
 
-def drive_here(what: str, sample: str, points: str, reruns: str, seed: str) -> None:
+def drive_here(sample: str, points: str, reruns: str, seed: str, *whats: str) -> None:
     datasets.disable_progress_bars()
     # Its own lock is one for all forks of a process: one that is killed while it has it would stop all that follow.
     tqdm.tqdm.set_lock(threading.RLock())
-    with tempfile.TemporaryDirectory(prefix="crashes-") as work:
-        print(json.dumps(kill_at_points(what, sample, Path(work), int(points), int(reruns), int(seed))))
+    found = {}
+    for what in whats:
+        with tempfile.TemporaryDirectory(prefix="crashes-") as work:
+            found[what] = kill_at_points(what, sample, Path(work), int(points), int(reruns), int(seed))
+    print(json.dumps(found))
 
 
 if __name__ == "__main__":

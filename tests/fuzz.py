@@ -656,10 +656,10 @@ def break_connections(connections: int, seed: int) -> Iterator[str]:
 def kill_runs(kills: int, seed: int) -> Iterator[str]:
     since, survived = time.monotonic(), 0
     write_sample(folder() / "sample")
-    for command in [*crashes.COMMANDS, *crashes.LOADS]:
-        done = crashes.drive(command, folder() / "sample", kills, kills, seed)
-        yield from (f"{command}: {wrong}" for wrong in done["wrong"])
-        survived += done["killed"] if not done["wrong"] else 0
+    found = crashes.drive([*crashes.COMMANDS, *crashes.LOADS], folder() / "sample", kills, kills, seed)
+    for what, of_kills in found.items():
+        yield from (f"{what}: {wrong}" for wrong in of_kills["wrong"])
+        survived += 0 if of_kills["wrong"] else of_kills["killed"]
     report("crashes survived", f"{survived:,}", since)
 
 

@@ -14,7 +14,7 @@ import datasets
 import pytest
 import reading
 from conftest import ROOT, SCRIPTS_LOAD
-from crashes import COMMANDS, DAPFAM, LOADS, LONGEST_RUN, POETRY, SPLITS, drive, finished_files, is_unfinished
+from crashes import DAPFAM, LOADS, LONGEST_RUN, POETRY, SPLITS, drive, finished_files, is_unfinished
 
 import NanoDAPFAM
 from tools.__main__ import main
@@ -27,15 +27,16 @@ POINTS = 50  # each command and load is killed at
 RERUNS = 8  # in so many of the states that are left; `make fuzz` runs again in all of them
 SEED = 20260524
 
-KILLED = LOADS if SCRIPTS_LOAD else [*COMMANDS, *LOADS]  # commands do not depend on the library's version
+# One core each. Commands do not depend on the library's version.
+HALVES = [LOADS[:1], LOADS[1:]] if SCRIPTS_LOAD else [["bm25", "hybrid"], ["stage", *LOADS]]
 
 
 @pytest.fixture(scope="module")
 def killed(sample):
-    """(command or load) -> what came of killing it; two at a time."""
-    with ThreadPoolExecutor(2) as drivers:
-        drives = {what: drivers.submit(drive, what, sample, POINTS, RERUNS, SEED) for what in KILLED}
-        yield lambda what: drives[what].result()
+    """{command or load: what came of killing it}."""
+    with ThreadPoolExecutor() as drivers:
+        halves = drivers.map(lambda half: drive(half, sample, POINTS, RERUNS, SEED), HALVES)
+        return {what: found for half in halves for what, found in half.items()}
 
 
 # ---- Full and read-only disks. ----
@@ -301,9 +302,9 @@ def test_half_a_sidecar_in_the_place_of_a_whole_one_is_refused(sample, tmp_path)
 # ---- Killed. ----
 
 
-@pytest.mark.parametrize("what", KILLED)
+@pytest.mark.parametrize("what", [what for half in HALVES for what in half])
 def test_killed_anywhere_nothing_half_made_is_taken_for_whole(killed, what):
-    found = killed(what)
+    found = killed[what]
     assert found["wrong"] == []
     # Most of the points are before the end, and what they leave differs.
     assert found["killed"] >= 0.6 * POINTS and found["before_the_end"] >= 0.4 * POINTS and found["states"] > 4, found
