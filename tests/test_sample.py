@@ -14,6 +14,8 @@ import pytest
 from tools import sample
 from tools.errors import InputError
 
+pytestmark = pytest.mark.once  # no use of the library
+
 FILES = [
     "poetry/poetry50k.dedup.jsonl.gz",
     "poetry/mturk.max.qrel",

@@ -16,6 +16,8 @@ from tools.errors import InputError
 from tools.scoring import VARIANTS, count_matrix, rank, score, top_k, weigh
 from tools.tokenizers import tokenize
 
+pytestmark = pytest.mark.once  # no use of the library
+
 
 def zipfian_texts(n: int, seed: int = 0) -> list[str]:
     rng = np.random.default_rng(seed)

@@ -24,6 +24,8 @@ from tools import simulate
 from tools.__main__ import main
 from tools.errors import InputError
 
+pytestmark = pytest.mark.once  # no use of the library
+
 FILES = [
     "poetry/poetry50k.dedup.jsonl.gz",
     "poetry/mturk.max.qrel",

@@ -10,6 +10,8 @@ from tools.counting import count_corpus, count_queries
 from tools.porter import IRREGULAR, RULES, porter_stems
 from tools.tokenizers import TOKENIZERS, tokenize
 
+pytestmark = pytest.mark.once  # no use of the library
+
 # Characters that lower-case to several or to ASCII, look at their neighbours, join, combine, count or separate.
 HOSTILE = [
     *"aAbzZiIkKsSxy019_",
