@@ -73,17 +73,11 @@ def folder() -> Path:
     return made
 
 
-@cache
-def builder(dataset: str, config: str):
-    options = {"splits": [SPLIT]} if dataset == DAPFAM else {}
-    lists = str(folder() / dataset)
-    return getattr(MODULES[dataset], dataset)(config_name=config, data_dir=str(folder()), sidecar_dir=lists, **options)
-
-
 def read(dataset: str, config: str) -> list[dict] | str:
     """The rows a config has of the files in the folder, or the words of the error; anything else is raised."""
-    one, split = builder(dataset, config), "test" if dataset == POETRY else SPLIT
-    one.states = [(file, NanoDAPFAM.file_state(file)) for file, _ in one.states]  # as a new builder would ask
+    split, options = ("test", {}) if dataset == POETRY else (SPLIT, {"splits": [SPLIT]})
+    places = {"data_dir": str(folder()), "sidecar_dir": str(folder() / dataset)}
+    one = getattr(MODULES[dataset], dataset)(config_name=config, **places, **options)
     files = {name: f"{folder()}/{name}" for name in one.upstream_files()}
     begun = time.monotonic()
     try:
