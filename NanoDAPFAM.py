@@ -609,11 +609,14 @@ def batch_rows(parquet: pq.ParquetFile, group: int) -> int:
 
 
 def gather(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
-    """Batches put together to `limit` bytes, later to BATCH_BYTES: what is done with them costs a call each time."""
+    """Batches put together to `limit` bytes, later to BATCH_BYTES: what is done with them costs a call each time.
+
+    But not those of dictionaries, which say nothing of the bytes of the texts.
+    """
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(one.nbytes for one in held) >= limit:
+        if any(map(pa.types.is_dictionary, batch.schema.types)) or sum(one.nbytes for one in held) >= limit:
             yield join_batches(held)
             held, limit = [], min(2 * limit, BATCH_BYTES)
     if held:
