@@ -22,7 +22,7 @@ lint: .venv5/ready
 	.venv5/bin/ruff check .
 	.venv5/bin/ruff format --check .
 
-# Half an hour for the inputs, and some minutes for broken connections and killed runs; exit code 1 if any fails.
+# At most half an hour for the inputs, and some minutes for broken connections and killed runs; exit code 1 if any fails.
 fuzz: .venv5/ready
 	.venv5/bin/python -m tests.fuzz
 
