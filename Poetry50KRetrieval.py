@@ -10,7 +10,6 @@ sidecar files that `python -m tools` builds.
 
 import abc
 import asyncio
-import gzip
 import hashlib
 import io
 import json
@@ -722,28 +721,40 @@ def check_md5(found: str, location: str) -> None:
 
 
 def read_pages(location: str, published: bool = False) -> Iterator[pa.Table]:
-    """The corpus as tables of consecutive pages, their ids unique; a `published` file must have the published MD5."""
-    seen: set[str] = set()
-    line = 1
+    """The corpus as tables of consecutive pages, their ids unique; a `published` file must have the published MD5.
+
+    Unpacking, parsing and what the caller does with a table (the library writes it) go on side by side.
+    """
+    empty = True
     try:
         with open_stream(location) as raw:
             hashing = HashingReader(raw)
-            for block in read_ahead(read_line_blocks(gzip.GzipFile(fileobj=hashing if published else raw))):
-                if line == 1:
-                    block = block[len(BOM) :] if block.startswith(BOM) else block
-                records = parse_block(block)
-                if records is None:
-                    records = parse_lines(block, location, line)
-                pages = page_table(records)
-                check_unique(pages["id"].to_pylist(), seen, block, location, line)
-                line += block.count(b"\n")
+            blocks = read_ahead(read_line_blocks(pa.CompressedInputStream(hashing if published else raw, "gzip")))
+            for pages in read_ahead(parse_pages(blocks, location)):
+                empty = empty and not len(pages)
                 yield pages
-            if not seen:
+            if empty:
                 raise UpstreamError(f"{shown(location)}: no pages in it, expected a gzip of JSON lines")
             if published:
                 check_md5(hashing.md5.hexdigest(), location)
     except READ_ERRORS as error:
         raise unreadable(location, error) from error
+
+
+def parse_pages(blocks: Iterator[bytes], location: str) -> Iterator[pa.Table]:
+    """Each block's pages; an error names the line."""
+    seen: set[str] = set()
+    line = 1
+    for block in blocks:
+        if line == 1 and block.startswith(BOM):
+            block = block[len(BOM) :]
+        records = parse_block(block)
+        if records is None:
+            records = parse_lines(block, location, line)
+        pages = page_table(records)
+        check_unique(pages["id"].to_pylist(), seen, block, location, line)
+        line += block.count(b"\n")
+        yield pages
 
 
 def check_unique(ids: list[str], seen: set[str], block: bytes, location: str, first_line: int) -> None:
