@@ -4,23 +4,39 @@ Times depend on the machine and what else it does; the ratios are what to look a
 """
 
 import gzip
+import io
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
 import datasets
 import pyarrow as pa
 import pyarrow.json as paj
+import pyarrow.parquet as pq
 
-from Poetry50KRetrieval import CORPUS_FILE, RECORD, Poetry50KRetrieval
+import NanoDAPFAM
+import Poetry50KRetrieval
+from Poetry50KRetrieval import CORPUS_FILE, RECORD
 from tools.bench_bm25 import bench_bm25
+from tools.collection import BUILDERS
 
 RUNS = 3
 SCALE = 0.1
+SERVE = """
+import socket, sys
+from aiohttp import web
+server = socket.create_server(("127.0.0.1", 0))
+print(f"http://127.0.0.1:{server.getsockname()[1]}", flush=True)
+application = web.Application()
+application.router.add_static("/", sys.argv[1])
+web.run_app(application, sock=server, print=None)
+"""
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -35,12 +51,13 @@ def seconds(work: Callable[[], object]) -> float:
 
 def build(data_dir: Path) -> None:
     with tempfile.TemporaryDirectory() as cache:
-        Poetry50KRetrieval(config_name="corpus", data_dir=str(data_dir), cache_dir=cache).download_and_prepare()
+        builder = BUILDERS["Poetry50KRetrieval"](config_name="corpus", data_dir=str(data_dir), cache_dir=cache)
+        builder.download_and_prepare()
 
 
 def stream(data_dir: Path) -> None:
     with tempfile.TemporaryDirectory() as cache:
-        pages = Poetry50KRetrieval(config_name="corpus", data_dir=str(data_dir), cache_dir=cache)
+        pages = BUILDERS["Poetry50KRetrieval"](config_name="corpus", data_dir=str(data_dir), cache_dir=cache)
         for _ in pages.as_streaming_dataset("test"):
             pass
 
@@ -82,6 +99,73 @@ def gunzip_and_decode(data_dir: Path) -> None:
             )
 
 
+def decode(data_dir: Path, view: str) -> int:
+    """The limit of a NanoDAPFAM split: its columns decoded once, nothing made of them. Returns the rows."""
+    corpus = pq.ParquetFile(data_dir / NanoDAPFAM.CORPUS_FILE)
+    return sum(map(len, corpus.iter_batches(64, columns=["relevant_id", *NanoDAPFAM.VIEWS[view]])))
+
+
+def build_split(data_dir: Path, split: str) -> None:
+    with tempfile.TemporaryDirectory() as cache:
+        builder = BUILDERS["NanoDAPFAM"](config_name="corpus", data_dir=str(data_dir), cache_dir=cache, splits=[split])
+        builder.download_and_prepare()
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The folder's URL, with byte ranges, from a process of its own."""
+    server = subprocess.Popen([sys.executable, "-c", SERVE, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def stream_over_http(dataset: str, data_dir: Path, splits: list[str], rows: int | None) -> tuple[int, float, int]:
+    """Streams the first rows (all, if not told) of a corpus on a server: rows, seconds, and bytes that were sent."""
+    stream_class = {"Poetry50KRetrieval": Poetry50KRetrieval, "NanoDAPFAM": NanoDAPFAM}[dataset].HttpStream
+    delivered, deliver = 0, stream_class.deliver
+
+    def counted(stream: io.RawIOBase, buffer: memoryview) -> int:
+        nonlocal delivered
+        size = deliver(stream, buffer)
+        delivered += size
+        return size
+
+    options = {"splits": splits} if splits else {}
+    stream_class.deliver = counted
+    try:
+        with serving(data_dir) as url:
+            builder = BUILDERS[dataset](config_name="corpus", data_dir=url, **options)
+            (stream,) = builder.as_streaming_dataset().values()
+            start = perf_counter()
+            found = sum(1 for _ in islice(stream, rows))
+            return found, perf_counter() - start, delivered
+    finally:
+        stream_class.deliver = deliver
+
+
+def bench_dapfam_corpus(data_dir: Path) -> None:
+    """A split of each view beside one decode of its columns; so small a corpus is taken whole, which is two passes."""
+    print("\nNanoDAPFAM corpus, one split")
+    print(f"{'':32} {'seconds':>8} {'decode':>9} {'x decode':>8}")
+    for view in NanoDAPFAM.VIEWS:
+        split = f"NanoDAPFAMAllTitlAbsTo{view}"
+        built = seconds(lambda split=split: build_split(data_dir, split))
+        decoded = seconds(lambda view=view: decode(data_dir, view))
+        print(f"{view:32} {built:8.2f} {decoded:9.2f} {built / decoded:8.2f}")
+
+
+def bench_http(folder: Path) -> None:
+    _, waited, first = stream_over_http("Poetry50KRetrieval", folder / "poetry", [], 1)
+    _, _, split = stream_over_http("NanoDAPFAM", folder / "dapfam", ["NanoDAPFAMAllTitlAbsToTitlAbs"], None)
+    share = split / (folder / "dapfam" / NanoDAPFAM.CORPUS_FILE).stat().st_size
+    print("\nover HTTP")
+    print(f"{'poetry, to the first row':32} {waited:8.2f} seconds, {first / 1e6:.2f} MB")
+    print(f"{'a TitlAbs split':32} {100 * share:8.2f} percent of {NanoDAPFAM.CORPUS_FILE}")
+
+
 def bench_poetry_corpus(data_dir: Path) -> None:
     """Building and streaming poetry's corpus beside `load_dataset("json")` + `map`, and beside the limit."""
     ways = [
@@ -113,6 +197,8 @@ def main() -> None:
         command = [sys.executable, "-m", "tools", "simulate", folder, "--scale", str(SCALE)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         bench_poetry_corpus(Path(folder) / "poetry")
+        bench_dapfam_corpus(Path(folder) / "dapfam")
+        bench_http(Path(folder))
     bench_ranking()
 
 

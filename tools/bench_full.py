@@ -16,20 +16,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from time import perf_counter, process_time
-from types import ModuleType
 
 import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import NanoDAPFAM
-import Poetry50KRetrieval
-from NanoDAPFAM import SPLITS, VIEWS
+from NanoDAPFAM import SPLITS, VIEWS, NanoDAPFAM
+from Poetry50KRetrieval import Poetry50KRetrieval
 from tools import bench, bench_bm25
 from tools.__main__ import main as run_command
 from tools.bm25 import PARTITION_BYTES, TOP_K, stretches
@@ -45,21 +42,16 @@ RANKED = {  # name -> dataset and split
 }
 COLUMNS = ("wall s", "CPU s", "peak MB", "read MB", "out MB", "rows")
 MEMORY_OF_OTHERS = 20 << 30  # bytes of address space: an engine that wants more is said not to fit
-SERVE = """
-import socket, sys
-from aiohttp import web
-server = socket.create_server(("127.0.0.1", 0))
-print(f"http://127.0.0.1:{server.getsockname()[1]}", flush=True)
-application = web.Application()
-application.router.add_static("/", sys.argv[1])
-web.run_app(application, sock=server, print=None)
-"""
 
 Output = dict[str, float]  # rows, and bytes written, of a step; what else it says takes the place of what is measured
 
 
+def data_of(dataset: str, folder: Path) -> Path:
+    return folder / ("poetry" if dataset == "Poetry50KRetrieval" else "dapfam")
+
+
 def build_poetry(config: str, folder: Path) -> Output:
-    builder = Poetry50KRetrieval.Poetry50KRetrieval(config_name=config, data_dir=str(folder / "poetry"))
+    builder = Poetry50KRetrieval(config_name=config, data_dir=str(folder / "poetry"))
     builder.download_and_prepare()
     split = builder.info.splits["test"]
     return {"rows": split.num_examples, "bytes": split.num_bytes}
@@ -68,7 +60,7 @@ def build_poetry(config: str, folder: Path) -> Output:
 def build_dapfam(config: str, view: str, folder: Path) -> Output:
     """All splits of a config that have the corpus view, in one build."""
     splits = [name for name, split in SPLITS.items() if split.corpus_view == view]
-    builder = NanoDAPFAM.NanoDAPFAM(config_name=config, data_dir=str(folder / "dapfam"), splits=splits)
+    builder = NanoDAPFAM(config_name=config, data_dir=str(folder / "dapfam"), splits=splits)
     builder.download_and_prepare()
     counts = builder.info.splits.values()
     return {"rows": sum(s.num_examples for s in counts), "bytes": sum(s.num_bytes for s in counts)}
@@ -76,48 +68,17 @@ def build_dapfam(config: str, view: str, folder: Path) -> Output:
 
 def decode(view: str, folder: Path) -> Output:
     """The limit of a split: one decode of its columns."""
-    file = pq.ParquetFile(folder / "dapfam/corpus.parquet")
-    batches = file.iter_batches(64, columns=["relevant_id", *VIEWS[view]])
-    return {"rows": sum(len(batch) for batch in batches), "bytes": 0}
+    return {"rows": bench.decode(folder / "dapfam", view), "bytes": 0}
+
+
+def stream_over_http(dataset: str, splits: list[str], rows: int | None, folder: Path) -> Output:
+    found, wall, delivered = bench.stream_over_http(dataset, data_of(dataset, folder), splits, rows)
+    return {"rows": found, "bytes": 0, "wall s": wall, "read MB": delivered / 1e6}
 
 
 def stream_poetry(folder: Path) -> Output:
-    pages = Poetry50KRetrieval.Poetry50KRetrieval(
-        config_name="corpus", data_dir=str(folder / "poetry")
-    ).as_streaming_dataset("test")
+    pages = Poetry50KRetrieval(config_name="corpus", data_dir=str(folder / "poetry")).as_streaming_dataset("test")
     return {"rows": sum(1 for _ in pages), "bytes": 0}
-
-
-@contextmanager
-def serving(folder: Path) -> Iterator[str]:
-    """The folder's URL, with byte ranges, from a process of its own."""
-    server = subprocess.Popen([sys.executable, "-c", SERVE, str(folder)], stdout=subprocess.PIPE, text=True)
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.kill()
-        server.wait()
-
-
-def stream_over_http(
-    module: ModuleType, splits: dict[str, list[str]], rows: int | None, data: str, folder: Path
-) -> Output:
-    """The first rows (all, if not told) of a corpus on a server; what is read is what its answers delivered."""
-    delivered, deliver = 0, module.HttpStream.deliver
-
-    def counted(stream: io.RawIOBase, buffer: memoryview) -> int:
-        nonlocal delivered
-        size = deliver(stream, buffer)
-        delivered += size
-        return size
-
-    module.HttpStream.deliver = counted
-    with serving(folder / data) as url:
-        builder = getattr(module, module.__name__)(config_name="corpus", data_dir=url, **splits)
-        (stream,) = builder.as_streaming_dataset().values()
-        start = perf_counter()
-        found = sum(1 for _ in islice(stream, rows))
-        return {"rows": found, "bytes": 0, "wall s": perf_counter() - start, "read MB": delivered / 1e6}
 
 
 def limit(work: Callable[[Path], None], folder: Path) -> Output:
@@ -127,8 +88,7 @@ def limit(work: Callable[[Path], None], folder: Path) -> Output:
 
 def stage(dataset: str, splits: list[str], folder: Path) -> Output:
     """Parquet and card of the base configs, from builds that the library has cached."""
-    data_dir = folder / ("poetry" if dataset == "Poetry50KRetrieval" else "dapfam")
-    where = ["--data-dir", str(data_dir), "--splits", *splits, "--out", str(folder / "staged")]
+    where = ["--data-dir", str(data_of(dataset, folder)), "--splits", *splits, "--out", str(folder / "staged")]
     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
         code = run_command(["stage", dataset, *where])
     if code:
@@ -141,7 +101,7 @@ def stage(dataset: str, splits: list[str], folder: Path) -> Output:
 
 def collection_of(name: str, folder: Path) -> Collection:
     dataset, split = RANKED[name]
-    return Collection(dataset, split, str(folder / ("poetry" if name == "poetry" else "dapfam")))
+    return Collection(dataset, split, str(data_of(dataset, folder)))
 
 
 def partitions_of(texts: pa.ChunkedArray) -> list[Callable[[], list[pa.Array]]]:
@@ -196,7 +156,7 @@ def run_other(name: str, engine: Callable, folder: Path) -> Output:
 STEPS: dict[str, Callable[[Path], Output]] = {
     **{f"poetry {config}": partial(build_poetry, config) for config in ("corpus", "queries", "qrels_max", "qrels_min")},
     "poetry corpus, streamed": stream_poetry,
-    "poetry corpus, first row over HTTP": partial(stream_over_http, Poetry50KRetrieval, {}, 1, "poetry"),
+    "poetry corpus, first row over HTTP": partial(stream_over_http, "Poetry50KRetrieval", [], 1),
     'poetry load_dataset("json") + map': partial(limit, bench.load_json_and_map),
     "limit: gunzip": partial(limit, bench.gunzip),
     "limit: gunzip + JSON to Arrow": partial(limit, bench.gunzip_and_decode),
@@ -206,9 +166,7 @@ STEPS: dict[str, Callable[[Path], Output]] = {
         for config in ("queries", "qrels", "corpus")
     },
     **{f"limit: decode {view} once": partial(decode, view) for view in VIEWS},
-    "dapfam corpus, a TitlAbs split over HTTP": partial(
-        stream_over_http, NanoDAPFAM, {"splits": [RANKED["TitlAbs"][1]]}, None, "dapfam"
-    ),
+    "dapfam corpus, a TitlAbs split over HTTP": partial(stream_over_http, "NanoDAPFAM", [RANKED["TitlAbs"][1]], None),
     "stage poetry": partial(stage, "Poetry50KRetrieval", ["test"]),
     "stage dapfam, 3 splits": partial(stage, "NanoDAPFAM", [RANKED[view][1] for view in VIEWS]),
     **{f"bm25 {name}, 2 workers": partial(run_bm25, name, 1, 2) for name in RANKED},
