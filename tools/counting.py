@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, pairwise
+from itertools import chain, compress, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -259,12 +259,19 @@ def _resolve(table: FormTable, n_forms: int) -> None:
     starts = (table.starts[first : n_forms + 1] - table.starts[first]).tolist()
     letters = table.letters[table.starts[first] : table.starts[n_forms]].tobytes()
     stop_words = table.tokenizer.stop_words
-    words_of_forms = [
-        [word for word in table.tokenizer.words(letters[start:end].decode()) if word not in stop_words]
-        for start, end in pairwise(starts)
-    ]
-    lengths = np.array([len(words) for words in words_of_forms], np.int32)
-    stems = table.tokenizer.stems(list(chain.from_iterable(words_of_forms)))
+    if letters.isascii():  # one word each, to every tokenizer: the scan has lower-cased it and ended it at separators
+        text = letters.decode()
+        forms = [text[start:end] for start, end in pairwise(starts)]
+        is_term = [form not in stop_words for form in forms]
+        lengths, words = np.array(is_term, np.int32), list(compress(forms, is_term))
+    else:
+        words_of_forms = [
+            [word for word in table.tokenizer.words(letters[start:end].decode()) if word not in stop_words]
+            for start, end in pairwise(starts)
+        ]
+        lengths = np.array([len(words) for words in words_of_forms], np.int32)
+        words = list(chain.from_iterable(words_of_forms))
+    stems = table.tokenizer.stems(words)
     ids = np.array([table.term_ids.get(stem, -1) for stem in stems], np.int32)
     n_terms = np.bincount(np.repeat(np.arange(len(lengths)), lengths)[ids >= 0], minlength=len(lengths))
     known = table.term_starts[first]
