@@ -120,12 +120,12 @@ def test_empty_documents_count_in_the_mean_length():
     np.testing.assert_allclose(scores, [[log(3.5 / 1.5) / (1.5 * 3.25 + 1), 0, 0, 0]], rtol=1e-14)
 
 
-def test_scores_do_not_depend_on_the_blocks(monkeypatch):
+@pytest.mark.parametrize("threads", [1, 3, 50])
+def test_scores_do_not_depend_on_blocks_and_threads(monkeypatch, threads):
     corpus_counts, query_counts, n_terms = count(zipfian_texts(300), zipfian_texts(30, seed=2))
-    weights = weigh(corpus_counts, n_terms, method="bm25+")
-    indices, scores = rank(weights, query_counts, 50)
-    monkeypatch.setattr(scoring, "BLOCK_BYTES", 1)
-    one_by_one = rank(weights, query_counts, 50)
+    indices, scores = rank(weigh(corpus_counts, n_terms, method="bm25+"), query_counts, 50)
+    monkeypatch.setattr(scoring, "BLOCK_BYTES", 8)  # a term, a query
+    one_by_one = rank(weigh(corpus_counts, n_terms, method="bm25+", threads=threads), query_counts, 50, threads)
     assert one_by_one[0].tobytes() == indices.tobytes() and one_by_one[1].tobytes() == scores.tobytes()
 
 

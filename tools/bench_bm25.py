@@ -60,7 +60,8 @@ def run_ours(corpus: pa.Array, queries: list[str], workers: int) -> np.ndarray:
     else:
         with ThreadPoolExecutor(workers) as executor:
             counts = count_corpus(partitions, vocabulary, TOKENIZER, executor, in_flight=2 * workers)
-    return rank(weigh(counts, len(vocabulary)), count_matrix(query_counts, len(vocabulary)), TOP_K)[1]
+    weights = weigh(counts, len(vocabulary), threads=workers)
+    return rank(weights, count_matrix(query_counts, len(vocabulary)), TOP_K, workers)[1]
 
 
 def run_bm25s(corpus: list[str], queries: list[str]) -> np.ndarray:

@@ -131,7 +131,8 @@ def rank_texts(texts: pa.ChunkedArray, queries: list[str], workers: int) -> None
     vocabulary, query_counts = count_queries(queries, TOKENIZER)
     with ThreadPoolExecutor(workers) as executor:
         counts = count_corpus(partitions_of(texts), vocabulary, TOKENIZER, executor, in_flight=2 * workers)
-    rank(weigh(counts, len(vocabulary)), count_matrix(query_counts, len(vocabulary)), TOP_K)
+    weights = weigh(counts, len(vocabulary), threads=workers)
+    rank(weights, count_matrix(query_counts, len(vocabulary)), TOP_K, workers)
 
 
 def tokenize_alone(name: str, folder: Path) -> Output:

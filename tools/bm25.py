@@ -86,9 +86,10 @@ def build(collection: Collection, parameters: dict, workers: int | None, schedul
     with open_executor(workers, scheduler) as executor:
         progress = tqdm(partitions, desc=collection.split, unit="partition", disable=None)
         corpus = count_corpus(progress, vocabulary, parameters["tokenizer"], executor, in_flight=2 * workers)
-    weights = weigh(corpus, len(vocabulary), parameters["method"], parameters["k1"], parameters["b"])
+    threads = min(workers, os.cpu_count() or 1)  # of this machine, on a cluster as well
+    weights = weigh(corpus, len(vocabulary), parameters["method"], parameters["k1"], parameters["b"], threads=threads)
     queries = count_matrix(query_counts, len(vocabulary))
-    positions, scores = rank(weights, queries, parameters["top_k"])
+    positions, scores = rank(weights, queries, parameters["top_k"], threads)
 
     in_corpus = np.diff(weights.present.indptr) > 0
     counts = {"queries": len(query_ids), "queries_without_known_terms": int((queries @ in_corpus == 0).sum())}

@@ -13,7 +13,7 @@ norm = 1 - b + b * length / mean length.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ from scipy.sparse import csc_matrix, csr_matrix
 from tools.counting import Counts
 from tools.errors import InputError
 
-BLOCK_BYTES = 1 << 26  # scores, or weights, computed at a time
+BLOCK_BYTES = 1 << 24  # scores, or weights, computed at a time by a thread
 
 
 def idf_robertson(df, n):
@@ -99,7 +99,13 @@ def count_matrix(counts: Counts, n_terms: int) -> csr_matrix:
 
 
 def weigh(
-    corpus: Counts, n_terms: int, method: str = "robertson", k1: float = 1.5, b: float = 0.75, delta: float = 0.5
+    corpus: Counts,
+    n_terms: int,
+    method: str = "robertson",
+    k1: float = 1.5,
+    b: float = 0.75,
+    delta: float = 0.5,
+    threads: int = 1,
 ) -> Weights:
     """Document-term weights of a counted corpus by the variant `method`.
 
@@ -118,12 +124,16 @@ def weigh(
     idf_of[df > 0] = idf(df[df > 0], n)
     absent_tf = tf(0.0, 1.0, k1, delta)
     present = np.empty(tf_of.nnz)
-    blocks = np.searchsorted(tf_of.indptr, np.arange(0, tf_of.nnz, BLOCK_BYTES // 8))
-    for first, last in pairwise([*np.unique(blocks).tolist(), n_terms]):
+
+    def weigh_terms(first: int, last: int) -> None:
         entries = slice(tf_of.indptr[first], tf_of.indptr[last])
         norm = 1 - b + b * lengths[tf_of.indices[entries]] / mean_length
         idf_of_entries = np.repeat(idf_of[first:last], df[first:last])
         present[entries] = idf_of_entries * (tf(tf_of.data[entries], norm, k1, delta) - absent_tf)
+
+    blocks = np.unique(np.searchsorted(tf_of.indptr, np.arange(0, tf_of.nnz, BLOCK_BYTES // 8)))
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(weigh_terms, blocks, [*blocks[1:], n_terms]))
     return Weights(csc_matrix((present, tf_of.indices, tf_of.indptr), (n, n_terms)), idf_of * absent_tf)
 
 
@@ -163,11 +173,13 @@ def top_k(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return indices, np.take_along_axis(scores, indices, axis=1)
 
 
-def rank(weights: Weights, queries: csr_matrix, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Top-k of every query, as `top_k` gives it, with no more than BLOCK_BYTES of scores at a time."""
+def rank(weights: Weights, queries: csr_matrix, k: int, threads: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Top-k of every query, as `top_k` gives it; each thread has no more than BLOCK_BYTES of scores at a time."""
     n_queries, n = queries.shape[0], weights.present.shape[0]
-    block = max(1, BLOCK_BYTES // (8 * n))
-    ranked = [top_k(score(weights, queries[q : q + block]), k) for q in range(0, n_queries, block)]
+    block = max(1, min(BLOCK_BYTES // (8 * n), -(-n_queries // threads)))
+    with ThreadPoolExecutor(threads) as pool:
+        blocks = (queries[first : first + block] for first in range(0, n_queries, block))
+        ranked = list(pool.map(lambda some: top_k(score(weights, some), k), blocks))
     if not ranked:
         return np.empty((0, min(k, n)), np.int64), np.empty((0, min(k, n)))
     indices, scores = zip(*ranked, strict=True)
