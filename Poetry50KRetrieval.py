@@ -590,8 +590,10 @@ def read_line_blocks(file: BinaryIO) -> Iterator[bytes]:
 
 def parse_block(block: bytes) -> pa.Table | None:
     """A block of lines as RECORD columns, or None where only the row reader can tell what is in it."""
-    lines = block.count(b"\n") + (not block.endswith(b"\n"))
-    if block.count(b"}\n{") != lines - 1 or block[:1] != b"{" or block.rstrip()[-1:] != b"}":  # not one object a line
+    letters = np.frombuffer(block, np.uint8)
+    breaks = np.flatnonzero(letters[:-1] == ord("\n"))
+    within_braces = (letters[breaks - 1] == ord("}")) & (letters[breaks + 1] == ord("{"))
+    if not within_braces.all() or block[:1] != b"{" or block[-8:].rstrip()[-1:] != b"}":  # not one object a line
         return None  # and not for Arrow's reader, which a line `null` ends together with the interpreter
     try:
         check_utf8(block)  # Arrow's reader lets invalid UTF-8 pass
@@ -606,7 +608,7 @@ def parse_block(block: bytes) -> pa.Table | None:
     required = [records[name].null_count for name in ("book", "page", "text")]
     required.append(pc.list_flatten(records["duplicates"]).null_count)
     finite = pc.all(pc.is_finite(records["score"])).as_py() is not False  # None: no page has a score
-    return records if records.num_rows == lines and finite and not any(required) else None
+    return records if records.num_rows == len(breaks) + 1 and finite and not any(required) else None
 
 
 def check_utf8(block: bytes) -> None:

@@ -154,6 +154,16 @@ def run_other(name: str, engine: Callable, folder: Path) -> Output:
         return {"rows": len(corpus), "bytes": 0, "wall s": math.nan, "CPU s": math.nan}
 
 
+def dapfam_steps(view: str) -> dict[str, Callable[[Path], Output]]:
+    return {
+        **{
+            f"dapfam {config}, 6 splits to {view}": partial(build_dapfam, config, view)
+            for config in ("queries", "qrels", "corpus")
+        },
+        f"limit: decode {view} once": partial(decode, view),
+    }
+
+
 def ranking_steps(name: str) -> dict[str, Callable[[Path], Output]]:
     """Ours, its limit and other engines, one after another: a machine that is shared changes its pace with time."""
     return {
@@ -174,12 +184,7 @@ STEPS: dict[str, Callable[[Path], Output]] = {
     'poetry load_dataset("json") + map': partial(limit, bench.load_json_and_map),
     "limit: gunzip": partial(limit, bench.gunzip),
     "limit: gunzip + JSON to Arrow": partial(limit, bench.gunzip_and_decode),
-    **{
-        f"dapfam {config}, 6 splits to {view}": partial(build_dapfam, config, view)
-        for view in VIEWS
-        for config in ("queries", "qrels", "corpus")
-    },
-    **{f"limit: decode {view} once": partial(decode, view) for view in VIEWS},
+    **{step: work for view in VIEWS for step, work in dapfam_steps(view).items()},
     "dapfam corpus, a TitlAbs split over HTTP": partial(stream_over_http, "NanoDAPFAM", [RANKED["TitlAbs"][1]], None),
     "stage poetry": partial(stage, "Poetry50KRetrieval", ["test"]),
     "stage dapfam, 3 splits": partial(stage, "NanoDAPFAM", [RANKED[view][1] for view in VIEWS]),
