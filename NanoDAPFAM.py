@@ -324,11 +324,14 @@ def open_random_access(location: str) -> BinaryIO:
 
 def read_ahead(pieces: Iterator[Piece]) -> Iterator[Piece]:
     """The pieces, each made in a thread while the one before is used: unpacking takes as long as what follows."""
-    with ThreadPoolExecutor(1) as reader:
+    reader = ThreadPoolExecutor(1)
+    try:
         ahead = reader.submit(next, pieces, None)
         while (piece := ahead.result()) is not None:
             ahead = reader.submit(next, pieces, None)
             yield piece
+    finally:
+        reader.shutdown(wait=False)  # to wait here for the thread can stand still: the garbage collector comes here too
 
 
 def file_digest(path: str, algorithm: str) -> str:
