@@ -51,9 +51,9 @@ def seconds(ways: dict[str, Callable[[], object]]) -> dict[str, float]:
     return best
 
 
-def build(data_dir: Path) -> None:
+def build(dataset: str, data_dir: Path, **options: list[str]) -> None:
     with tempfile.TemporaryDirectory() as cache:
-        builder = BUILDERS["Poetry50KRetrieval"](config_name="corpus", data_dir=str(data_dir), cache_dir=cache)
+        builder = BUILDERS[dataset](config_name="corpus", data_dir=str(data_dir), cache_dir=cache, **options)
         builder.download_and_prepare()
 
 
@@ -107,12 +107,6 @@ def decode(data_dir: Path, view: str) -> int:
     return sum(map(len, corpus.iter_batches(64, columns=["relevant_id", *NanoDAPFAM.VIEWS[view]])))
 
 
-def build_split(data_dir: Path, split: str) -> None:
-    with tempfile.TemporaryDirectory() as cache:
-        builder = BUILDERS["NanoDAPFAM"](config_name="corpus", data_dir=str(data_dir), cache_dir=cache, splits=[split])
-        builder.download_and_prepare()
-
-
 @contextmanager
 def serving(folder: Path) -> Iterator[str]:
     """The folder's URL, with byte ranges, from a process of its own."""
@@ -154,7 +148,8 @@ def bench_dapfam_corpus(data_dir: Path) -> None:
     print(f"{'':32} {'seconds':>8} {'decode':>9} {'x decode':>8}")
     for view in NanoDAPFAM.VIEWS:
         split = f"NanoDAPFAMAllTitlAbsTo{view}"
-        took = seconds({"build": partial(build_split, data_dir, split), "decode": partial(decode, data_dir, view)})
+        work = partial(build, "NanoDAPFAM", data_dir, splits=[split])
+        took = seconds({"build": work, "decode": partial(decode, data_dir, view)})
         print(f"{view:32} {took['build']:8.2f} {took['decode']:9.2f} {took['build'] / took['decode']:8.2f}")
 
 
@@ -170,7 +165,7 @@ def bench_http(folder: Path) -> None:
 def bench_poetry_corpus(data_dir: Path) -> None:
     """Building and streaming poetry's corpus beside `load_dataset("json")` + `map`, and beside the limit."""
     ways = {
-        "build": build,
+        "build": partial(build, "Poetry50KRetrieval"),
         "stream": stream,
         'load_dataset("json") + map': load_json_and_map,
         "limit: gunzip + JSON to Arrow": gunzip_and_decode,

@@ -6,8 +6,6 @@ import json
 import random
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from time import perf_counter, process_time
@@ -16,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tools.counting import count_corpus, count_queries
+from tools.bm25 import PARTITION_BYTES, TOP_K, open_executor, stretches
+from tools.counting import Partition, count_corpus, count_queries
 from tools.scoring import count_matrix, rank, weigh
 from tools.tokenizers import ENGLISH_STOP_WORDS, TOKENIZERS
 
 UPSTREAM = Path(__file__).parents[2] / "shared/upstream/dapfam/corpus.parquet"
-TOKENIZER, TOP_K, N_QUERIES, QUERY_CHARACTERS, DOCUMENTS_A_PARTITION = "english_porter_stop", 500, 200, 8000, 256
+TOKENIZER, N_QUERIES, QUERY_CHARACTERS = "english_porter_stop", 200, 8000
 
 
 def real_documents() -> list[str]:
@@ -49,17 +48,17 @@ def shuffled_corpus(documents: list[str], megabytes: int) -> list[str]:
     return corpus
 
 
-def run_ours(corpus: pa.Array, queries: list[str], workers: int) -> np.ndarray:
-    def read_texts(first: int) -> list[pa.Array]:
-        return [corpus.slice(first, DOCUMENTS_A_PARTITION)]
+def partitions_of(texts: pa.ChunkedArray) -> list[Partition]:
+    return [
+        lambda s=start, n=end - start: texts.slice(s, n).chunks for start, end, _ in stretches(texts, PARTITION_BYTES)
+    ]
 
-    partitions = [partial(read_texts, first) for first in range(0, len(corpus), DOCUMENTS_A_PARTITION)]
+
+def run_ours(texts: pa.ChunkedArray, queries: list[str], workers: int) -> np.ndarray:
+    """Text to the scores of the top-k."""
     vocabulary, query_counts = count_queries(queries, TOKENIZER)
-    if workers == 1:
-        counts = count_corpus(partitions, vocabulary, TOKENIZER)
-    else:
-        with ThreadPoolExecutor(workers) as executor:
-            counts = count_corpus(partitions, vocabulary, TOKENIZER, executor, in_flight=2 * workers)
+    with open_executor(workers, None) as executor:
+        counts = count_corpus(partitions_of(texts), vocabulary, TOKENIZER, executor, in_flight=2 * workers)
     weights = weigh(counts, len(vocabulary), threads=workers)
     return rank(weights, count_matrix(query_counts, len(vocabulary)), TOP_K, workers)[1]
 
@@ -106,8 +105,8 @@ def bench_bm25(megabytes: int = 200) -> list[dict]:
     corpus = shuffled_corpus(documents, megabytes)
     queries = [document[:QUERY_CHARACTERS] for document in shuffled_corpus(documents, 100)[-N_QUERIES:]]
     size = sum(len(document.encode()) for document in corpus) / 1e6
-    run_ours(pa.array(documents[:10]), queries[:1], 1)
-    arrow = pa.array(corpus, pa.large_string())
+    run_ours(pa.chunked_array([documents[:10]]), queries[:1], 1)
+    arrow = pa.chunked_array([corpus], pa.large_string())
     engines: dict[str, Callable] = {
         "ours, 1 worker": lambda _, queries: run_ours(arrow, queries, 1),
         "ours, 2 workers": lambda _, queries: run_ours(arrow, queries, 2),

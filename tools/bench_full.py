@@ -15,27 +15,23 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from time import perf_counter, process_time
 
 import datasets
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from NanoDAPFAM import SPLITS, VIEWS, NanoDAPFAM
 from Poetry50KRetrieval import Poetry50KRetrieval
-from tools import bench, bench_bm25
+from tools import bench
 from tools.__main__ import main as run_command
-from tools.bm25 import PARTITION_BYTES, TOP_K, stretches
+from tools.bench_bm25 import TOKENIZER, index_with_tantivy, partitions_of, run_bm25s, run_ours
 from tools.collection import Collection
-from tools.counting import count_corpus, count_queries
-from tools.scoring import count_matrix, rank, weigh
+from tools.counting import count_corpus
 
 NEEDED_BYTES = 18e9  # the simulated upstreams, the library's cache of what is built, and what is staged of it
-TOKENIZER = "english_porter_stop"
 RANKED = {  # name -> dataset and split
     "poetry": ("Poetry50KRetrieval", "test"),
     **{view: ("NanoDAPFAM", f"NanoDAPFAMAllTitlAbsClmTo{view}") for view in VIEWS},
@@ -104,12 +100,6 @@ def collection_of(name: str, folder: Path) -> Collection:
     return Collection(dataset, split, str(data_of(dataset, folder)))
 
 
-def partitions_of(texts: pa.ChunkedArray) -> list[Callable[[], list[pa.Array]]]:
-    return [
-        lambda s=start, n=end - start: texts.slice(s, n).chunks for start, end, _ in stretches(texts, PARTITION_BYTES)
-    ]
-
-
 def timed(work: Callable[[], object]) -> Output:
     """Wall and CPU time of this part of a step alone."""
     start, cpu_start = perf_counter(), process_time()
@@ -123,16 +113,8 @@ def run_bm25(name: str, share: float, workers: int, folder: Path) -> Output:
     texts = collection.corpus["text"]
     texts = texts.slice(0, math.ceil(share * len(texts)))
     queries = collection.queries["text"].to_pylist()
-    rank_texts(texts.slice(0, 1), queries[:1], workers)  # loads what was compiled
-    return {"rows": len(texts), "bytes": 0} | timed(lambda: rank_texts(texts, queries, workers))
-
-
-def rank_texts(texts: pa.ChunkedArray, queries: list[str], workers: int) -> None:
-    vocabulary, query_counts = count_queries(queries, TOKENIZER)
-    with ThreadPoolExecutor(workers) as executor:
-        counts = count_corpus(partitions_of(texts), vocabulary, TOKENIZER, executor, in_flight=2 * workers)
-    weights = weigh(counts, len(vocabulary), threads=workers)
-    rank(weights, count_matrix(query_counts, len(vocabulary)), TOP_K, workers)
+    run_ours(texts.slice(0, 1), queries[:1], workers)  # loads what was compiled
+    return {"rows": len(texts), "bytes": 0} | timed(lambda: run_ours(texts, queries, workers))
 
 
 def tokenize_alone(name: str, folder: Path) -> Output:
@@ -172,8 +154,8 @@ def ranking_steps(name: str) -> dict[str, Callable[[Path], Output]]:
         f"limit: tokenize {name}, 1 worker": partial(tokenize_alone, name),
         f"bm25 {name}, 1 worker, all": partial(run_bm25, name, 1, 1),
         f"bm25 {name}, 2 workers": partial(run_bm25, name, 1, 2),
-        f"bm25s {name}": partial(run_other, name, bench_bm25.run_bm25s),
-        f"tantivy {name}, index": partial(run_other, name, bench_bm25.index_with_tantivy),
+        f"bm25s {name}": partial(run_other, name, run_bm25s),
+        f"tantivy {name}, index": partial(run_other, name, index_with_tantivy),
     }
 
 

@@ -40,12 +40,6 @@ def run_quietly(words: Sequence[str]) -> None:
             sys.exit(f"python -m tools {' '.join(words)}: failed")
 
 
-def read(collection: Collection, config: str) -> datasets.Dataset:
-    builder = collection.builder("qrels" if config == MTEB_QRELS else config)
-    builder.download_and_prepare()
-    return builder.as_dataset(collection.split)
-
-
 def to_parquet(prepared: Sequence[datasets.Dataset], folder: Path) -> None:
     for number, dataset in enumerate(prepared):
         dataset.to_parquet(folder / f"{number}.parquet")
@@ -66,7 +60,8 @@ def bench_stage(dataset: str, data_dir: Path, splits: Sequence[str], folder: Pat
     peak = peak_memory(["stage", *where, "--out", str(folder / "staged")])
     collections = [Collection(dataset, split, str(data_dir)) for split in splits]
     staged = [config for config in FEATURES[dataset] if (folder / "staged" / config).is_dir()]
-    prepared = [read(collection, config) for collection in collections for config in staged]
+    sources = ["qrels" if config == MTEB_QRELS else config for config in staged]
+    prepared = [collection.prepare(config) for collection in collections for config in sources]
     with tempfile.TemporaryDirectory() as scratch, tempfile.TemporaryDirectory() as plain:
         missing = find_missing(collections)
         build = write_configs(collections, missing, Path(scratch), "x")

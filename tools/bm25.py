@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tqdm import tqdm
 
-from tools.collection import Collection, add_collection_arguments, disable_progress_off_terminal, open_collections
+from tools.collection import Collection, add_collection_arguments, cut, disable_progress_off_terminal, open_collections
 from tools.counting import Partition, count_corpus, count_queries
 from tools.errors import InputError
 from tools.runs import candidates_per_query, check_texts
@@ -128,9 +128,7 @@ def partition(collection: Collection) -> list[Partition]:
 def stretches(texts: pa.ChunkedArray, size: int) -> list[tuple[int, int, int]]:
     """(start, end, bytes) of consecutive stretches of about `size` bytes of text, at least one document each."""
     lengths = pc.binary_length(texts).to_numpy().astype(np.int64)
-    starts = np.flatnonzero(np.diff((np.cumsum(lengths) - lengths) // size, prepend=-1)).tolist()
-    ends = [*starts[1:], len(lengths)]
-    return [(start, end, int(lengths[start:end].sum())) for start, end in zip(starts, ends, strict=True)]
+    return [(start, end, int(lengths[start:end].sum())) for start, end in cut(lengths, size)]
 
 
 def read_texts(collection: Collection, start: int, end: int, size: int) -> list[pa.Array]:

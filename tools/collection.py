@@ -2,12 +2,11 @@
 
 import argparse
 import hashlib
-import os
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import datasets
@@ -19,6 +18,7 @@ import NanoDAPFAM
 import Poetry50KRetrieval
 from Poetry50KRetrieval import digest
 from tools.errors import InputError
+from tools.files import write_whole
 
 BUILDERS = {
     "Poetry50KRetrieval": Poetry50KRetrieval.Poetry50KRetrieval,
@@ -117,9 +117,8 @@ class Collection:
         dataset = self.prepare("corpus")
         kept = Path(dataset.cache_files[0]["filename"]).with_name("rows.sha256")
         if not kept.exists():
-            with tempfile.NamedTemporaryFile("w", dir=kept.parent, delete=False) as file:
-                file.write(digest_batches(read_batches(dataset)))
-            os.replace(file.name, kept)
+            corpus_digest = digest_batches(read_batches(dataset))
+            write_whole(kept, lambda temporary: temporary.write_text(corpus_digest))
         return kept.read_text()
 
     @cached_property
@@ -137,6 +136,13 @@ def read_batches(dataset: datasets.Dataset) -> Iterator[pa.RecordBatch]:
     for cache_file in dataset.cache_files:
         with pa.OSFile(cache_file["filename"]) as file, pa.ipc.open_stream(file) as batches:
             yield from batches
+
+
+def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    """Consecutive stretches (start, end) of about `limit` bytes each: none exceeds it by more than a row."""
+    stretch = (np.cumsum(sizes) - sizes) // limit
+    starts = [int(start) for start in np.flatnonzero(np.diff(stretch, prepend=-1))]
+    return list(pairwise([*starts, len(sizes)]))
 
 
 def digest_batches(batches: Iterable[pa.RecordBatch]) -> str:

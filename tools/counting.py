@@ -8,9 +8,10 @@ had not been met before are tokenized and stemmed, once each.
 Why this is the same as `tokenizers.tokenize`: a character whose own tokens are none (`words(c) == []`) separates, for
 every tokenizer in the table, so the tokens of a text are those of the runs between such characters. A run is a surface
 form, and what it counts as is decided by the tokenizer itself, whether it holds one token (nearly always), none, or
-several ('aİb' is 'ai', 'b'). Bytes outside the Basic Multilingual Plane never separate in the scan and so are left to
-the tokenizer too. `str.lower` depends on a character's neighbours in one case only, the final sigma, and there it looks
-past separators; text with a capital sigma is lower-cased whole beforehand, which changes nothing else.
+several ('aİb' is 'ai', 'b'); an ASCII form is one to all of them, itself. Bytes outside the Basic Multilingual Plane
+never separate in the scan and so are left to the tokenizer too. `str.lower` depends on a character's neighbours in one
+case only, the final sigma, and there it looks past separators; text with a capital sigma is lower-cased whole
+beforehand, which changes nothing else.
 """
 
 from __future__ import annotations

@@ -19,8 +19,9 @@ from tqdm import tqdm
 
 from tools.collection import QRELS_CONFIGS, Collection, add_collection_arguments, open_collections
 from tools.errors import InputError
+from tools.files import write_whole
 from tools.runs import BUILT_BY, built_lists, read_lists, read_run
-from tools.sidecar import Sidecar, local_path, write_whole
+from tools.sidecar import Sidecar, local_path
 
 EXAMPLE = "python -m tools evaluate Poetry50KRetrieval --data-dir poetry --config bm25 reranking_hybrid"
 MEASURES = {

@@ -16,8 +16,9 @@ from tqdm import tqdm
 
 from tools.collection import BUILDERS, Collection, add_collection_arguments, open_collections
 from tools.errors import InputError
+from tools.files import write_whole
 from tools.runs import BUILT_BY, read_lists
-from tools.sidecar import local_path, write_whole
+from tools.sidecar import local_path
 from tools.stage_parquet import row_bytes
 
 EXAMPLE = "python -m tools infos NanoDAPFAM --data-dir /tmp/sample/dapfam --out /tmp/infos.json"

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from Poetry50KRetrieval import CORPUS_FILE, QRELS_FILES, content_mark, read_qrels
 from tools.collection import add_collection_arguments, open_collections
 from tools.errors import InputError
-from tools.sidecar import local_path, write_whole
+from tools.files import write_whole
+from tools.sidecar import local_path
 
 EXAMPLE = "python -m tools judged Poetry50KRetrieval --data-dir /tmp/sample/poetry"
 

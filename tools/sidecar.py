@@ -1,8 +1,6 @@
 """Sidecars: one Parquet file of candidate lists a split, with the recipe it was made by in its metadata."""
 
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,7 @@ from NanoDAPFAM import is_url, shown
 from tools import __version__
 from tools.collection import Collection
 from tools.errors import InputError
+from tools.files import write_whole
 
 SCHEMA = pa.schema(
     [("query-id", pa.string()), ("corpus-ids", pa.list_(pa.string())), ("scores", pa.list_(pa.float64()))]
@@ -28,27 +27,6 @@ class Sidecar:
     corpus_ids: list[list[str]]
     scores: list[list[float]]
     recipe: dict
-
-
-def write_whole(path: Path, write: Callable[[Path], object], replace: bool = True) -> None:
-    """Has `write` fill a temporary file in the same folder, flushes it to disk and gives it its name.
-
-    FileExistsError if the name is taken and not to be replaced; other errors of the disk name the path.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".incomplete", dir=path.parent)
-        os.close(handle)
-        try:
-            write(Path(temporary))
-            with open(temporary, "rb+") as file:
-                os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            (os.replace if replace else os.link)(temporary, path)
-        finally:
-            Path(temporary).unlink(missing_ok=True)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), str(path)) from error
 
 
 def write_sidecar(path: str, sidecar: Sidecar, replace: bool = True) -> None:

@@ -35,7 +35,7 @@ from NanoDAPFAM import QUERIES_FILE, RELATIONS_FILE
 from Poetry50KRetrieval import CORPUS_FILE as PAGES_FILE
 from Poetry50KRetrieval import QRELS_FILES
 from tools.errors import InputError
-from tools.sidecar import write_whole
+from tools.files import write_whole
 
 EXAMPLE = "python -m tools simulate /tmp/full --scale 0.1"
 

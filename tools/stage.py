@@ -197,9 +197,7 @@ def submit_split(
         if config in BUILT_BY and config not in built:
             continue
         constants = {"score": pa.scalar(1.0)} if config == card.MTEB_QRELS else {}
-        builder = collection.builder("qrels" if constants else config)
-        builder.download_and_prepare()
-        dataset = builder.as_dataset(collection.split)
+        dataset = collection.prepare("qrels" if constants else config)
         yield writers.submit(write_split, dataset, config, collection.split, folder, constants)
 
 

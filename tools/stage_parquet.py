@@ -9,7 +9,7 @@ built in; zstd would make real text a third smaller and writing a fifth to a hal
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice, pairwise
+from itertools import chain, islice
 from pathlib import Path
 
 import datasets
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
-from tools.collection import read_batches
+from tools.collection import cut, read_batches
 
 SHARD_BYTES, GROUP_BYTES = 500_000_000, 1 << 25  # of rows in memory, before encoding and compression
 OFFSET, NUMBER = 4, 8  # bytes
@@ -66,13 +66,6 @@ def value_bytes(array: pa.Array) -> np.ndarray:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
         return np.diff(np.append(0, ends)[np.append(0, np.cumsum(lengths))]) + OFFSET
     return np.full(len(array), NUMBER)
-
-
-def cut(sizes: np.ndarray, limit: int) -> list[tuple[int, int]]:
-    """Consecutive stretches (start, end) of about `limit` bytes each: none exceeds it by more than a row."""
-    stretch = (np.cumsum(sizes) - sizes) // limit
-    starts = [int(start) for start in np.flatnonzero(np.diff(stretch, prepend=-1))]
-    return list(pairwise([*starts, len(sizes)]))
 
 
 def regroup(batches: Iterator[pa.RecordBatch], lengths: Sequence[int], schema: pa.Schema) -> Iterator[pa.Table]:
