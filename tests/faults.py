@@ -14,7 +14,7 @@ from email.utils import formatdate
 from pathlib import Path
 
 import reading
-from server import CHUNK, Handler, Server
+from server import CHUNK, Handler, Server, byte_range
 
 PATIENCE = 20  # seconds that a silent server waits for the client to hang up
 LAST_MOMENTS = 0.1  # seconds between the last byte and a cut, in which a client can take what has arrived
@@ -77,9 +77,7 @@ class FaultHandler(Handler):
         headers |= self.server.marks(path, content)
         ranged = fault.ranges and asked.range is not None
         if ranged:
-            first, last = re.fullmatch(r"bytes=(\d*)-(\d*)", asked.range).groups()
-            start = int(first) if first else max(0, size - int(last))
-            end = min(int(last) + 1, size) if first and last else size
+            start, end = byte_range(asked.range, size)
             if start >= size:
                 self.say(asked, 416, {"Content-Range": f"bytes */{size}", "Content-Length": "0"})
                 return

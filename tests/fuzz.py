@@ -437,8 +437,7 @@ def good_files() -> dict[str, bytes]:
     for dataset, split in ((POETRY, "test"), (DAPFAM, SPLIT)):
         lists = {next(iter(query.values())): ["d1", "d2"] for query in upstream[dataset]}
         reading.write_sidecar(made / dataset, dataset, "bm25", split, upstream[dataset], lists)
-    files = (path for path in made.rglob("*") if path.is_file())
-    return {str(path.relative_to(made)): path.read_bytes() for path in files}
+    return reading.contents(made)
 
 
 READ_BY = {

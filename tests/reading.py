@@ -122,6 +122,11 @@ def first_difference(found, right):
     return None
 
 
+def contents(folder):
+    """{path in the folder: bytes} of the files in a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def write_poetry(folder, lines, qrels_max, qrels_min=""):
     """Poetry's three upstream files; a line is a record, or bytes that are to be in the file as they are."""
     folder.mkdir(parents=True, exist_ok=True)

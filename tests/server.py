@@ -18,6 +18,13 @@ class Request:
     sent: int = 0  # bytes of the body
 
 
+def byte_range(asked: str, size: int) -> tuple[int, int]:
+    """First byte and end that a Range header asks for of a file of so many bytes; there are none from `size` on."""
+    first, last = re.fullmatch(r"bytes=(\d*)-(\d*)", asked).groups()
+    start = int(first) if first else max(0, size - int(last))
+    return start, min(int(last) + 1, size) if first and last else size
+
+
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
@@ -40,9 +47,7 @@ class Handler(BaseHTTPRequestHandler):
         etag = hashlib.sha256(content).hexdigest()
         size = len(content)
         if asked:
-            first, last = re.fullmatch(r"bytes=(\d*)-(\d*)", asked).groups()
-            start = int(first) if first else max(0, size - int(last))
-            end = min(int(last) + 1, size) if first and last else size
+            start, end = byte_range(asked, size)
             if start >= size:
                 self.send_error(416)
                 return

@@ -11,7 +11,6 @@ import time
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 
-import datasets
 import pytest
 
 from tools import bm25
@@ -19,8 +18,7 @@ from tools.__main__ import main
 from tools.collection import Collection
 
 distributed = pytest.importorskip("distributed")
-if datasets.__version__ < "4":
-    pytest.skip("a cluster is the same whatever the version of datasets: once is enough", allow_module_level=True)
+pytestmark = pytest.mark.once
 
 ROOT = Path(__file__).parents[1]
 SPLIT = "NanoDAPFAMAllTitlAbsToFullText"

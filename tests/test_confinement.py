@@ -47,12 +47,14 @@ def test_no_id_becomes_a_path(load, tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cache", "lists", "staged", "upstream", "work"]
 
 
+NAMES = ["../outside", "/tmp/outside", "a/b", ".", "..", "a\0b"]
+NAMED = [(option, name) for option in ("--splits", "--config", "--sources") for name in NAMES]
+NAMED += [("--splits", ""), ("--sources", "")]  # an empty --config is the default
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("option", ["--splits", "--config", "--sources"])
-@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "a/b", "", ".", "..", "a\0b"])
+@pytest.mark.parametrize(("option", "name"), NAMED)
 def test_no_option_that_is_a_name_becomes_another_path(sample, tmp_path, capsys, option, name):
-    if (option, name) == ("--config", ""):
-        pytest.skip("no name is the default name")
     words = {
         "--splits": ["bm25", "--splits", name],
         "--config": ["dense", "--splits", SPLIT, "--model", "lsa", "--config", name],

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import threading
 from functools import partial, wraps
 
 import fuzz
@@ -278,3 +279,20 @@ def test_a_page_of_one_value_repeated_costs_no_memory_beyond_a_batch(tmp_path):
     tables = list(fuzz.NanoDAPFAM.select_corpus(f"{tmp_path}/corpus.parquet", "TitlAbs", set(), {}, True))
     assert sum(map(len, tables)) == 1
     assert pa.default_memory_pool().max_memory() - before < 150 << 20
+
+
+@pytest.mark.once
+def test_closing_a_reader_does_not_wait_for_its_thread():
+    """Where the garbage collector closes it, within the start of another thread, waiting never ends."""
+    closed, ended, in_time = threading.Event(), threading.Event(), []
+
+    def pieces():
+        yield 1
+        in_time.append(closed.wait(10))
+        ended.set()
+
+    reader = Poetry.read_ahead(pieces())
+    assert next(reader) == 1
+    reader.close()
+    closed.set()
+    assert ended.wait(20) and in_time == [True]

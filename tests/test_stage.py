@@ -24,11 +24,11 @@ from conftest import ROOT, SCRIPTS_LOAD
 from tools import stage_parquet
 from tools.__main__ import main
 from tools.card import Build, Split, render
-from tools.collection import Collection
+from tools.collection import Collection, cut
 from tools.evaluate import mean, measure, retrieved
 from tools.runs import read_lists
 from tools.stage import recall_curve
-from tools.stage_parquet import cut, row_bytes, write_split
+from tools.stage_parquet import row_bytes, write_split
 
 POETRY, DAPFAM = "Poetry50KRetrieval", "NanoDAPFAM"
 SPLITS = ["NanoDAPFAMAllTitlAbsClmToFullText", "NanoDAPFAMOutTitlAbsToTitlAbs"]
@@ -105,10 +105,6 @@ def by_script(dataset, sample, sidecars, open_splits):
         return {split: [row | score for row in rows] for split, rows in loaded.items()}, features
 
     return load
-
-
-def contents(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 # ---- Loads everywhere ----
@@ -387,7 +383,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(sample, sidecars, tmp_path, ca
     (out / "thesis.tex").write_text("mine")
     line = refused(capsys, "stage", *where, "--out", out, "--overwrite")
     assert "has thesis.tex, which is not staging's" in line
-    assert contents(out) == {"thesis.tex": b"mine"}
+    assert reading.contents(out) == {"thesis.tex": b"mine"}
 
 
 @pytest.mark.parametrize("change", ["stale corpus", "other bm25", "damaged"])
@@ -411,10 +407,10 @@ def test_a_stale_sidecar_is_refused(sample, sidecars, tmp_path, capsys, change):
 def test_overwriting_and_staging_again_make_the_same_bytes(sample, sidecars, tmp_path):
     where = ["stage", *place(POETRY, sample, sidecars), "--out"]
     assert main([*where, str(tmp_path / "out")]) == 0
-    first = contents(tmp_path / "out")
+    first = reading.contents(tmp_path / "out")
     (tmp_path / "out" / "assets" / "old.svg").write_text("stale")
     assert main([*where, str(tmp_path / "out"), "--overwrite"]) == 0
-    assert contents(tmp_path / "out") == first
+    assert reading.contents(tmp_path / "out") == first
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
@@ -437,7 +433,7 @@ def test_a_killed_staging_leaves_no_folder_and_can_be_run_again(sample, sidecars
     process.wait()
     assert not (tmp_path / "out").exists() and (tmp_path / ".out.incomplete").exists()
     assert main(["stage", *place(POETRY, sample, sidecars), "--out", str(tmp_path / "out")]) == 0
-    found, right = contents(tmp_path / "out"), contents(tmp_path / "whole")
+    found, right = reading.contents(tmp_path / "out"), reading.contents(tmp_path / "whole")
     found["README.md"] = found["README.md"].replace(b"./out", b"./whole")
     assert found == right
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "whole"]

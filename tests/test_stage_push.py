@@ -10,6 +10,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+import reading
 from conftest import ROOT
 
 POETRY = "Poetry50KRetrieval"
@@ -159,16 +160,12 @@ def stage(sample, tmp_path):
         done = subprocess.run(
             list(map(str, command)), cwd=ROOT, env=inherited | settings, capture_output=True, text=True, timeout=120
         )
-        written = "".join(content.decode("latin-1") for content in staged_files(tmp_path / "out").values())
+        written = "".join(content.decode("latin-1") for content in reading.contents(tmp_path / "out").values())
         for token in ("hf_right", "hf_wrong"):
             assert token not in done.stdout + done.stderr + written
         return done
 
     return run
-
-
-def staged_files(folder):
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def test_a_push_makes_the_repository_equal_to_the_folder_in_one_commit(stage, hub, tmp_path):
@@ -178,7 +175,7 @@ def test_a_push_makes_the_repository_equal_to_the_folder_in_one_commit(stage, hu
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].startswith(f"pushed: {hub.url}/datasets/me/poetry/commit/")
     assert len(hub.commits) == 1 and hub.created == ["poetry"]
-    expected = staged_files(tmp_path / "out")
+    expected = reading.contents(tmp_path / "out")
     assert hub.files == expected | {".gitattributes": b"x", "notes.md": b"not staging's"}
     assert 'repository, split = "me/poetry", "test"' in hub.files["README.md"].decode()
 
@@ -195,7 +192,7 @@ def test_a_push_makes_the_repository_equal_to_the_folder_in_one_commit(stage, hu
 def test_a_dry_run_lists_every_file_and_asks_nobody(stage, hub, tmp_path):
     done = stage("--push", "me/poetry", "--dry-run", HF_ENDPOINT=hub.url)
     assert done.returncode == 0, done.stderr
-    files = staged_files(tmp_path / "out")
+    files = reading.contents(tmp_path / "out")
     listed = dict(reversed(line.split(maxsplit=1)) for line in done.stdout.splitlines()[-len(files) - 1 : -1])
     assert {path: int(size.replace(",", "")) for path, size in listed.items()} == {
         path: len(content) for path, content in files.items()
